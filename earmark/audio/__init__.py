@@ -1,0 +1,1 @@
+"""Sound in: decoding and log-mels."""

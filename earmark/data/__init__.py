@@ -1,0 +1,1 @@
+"""Collections: clips, captions and ratings in a folder."""

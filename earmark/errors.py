@@ -1,0 +1,33 @@
+"""What earmark raises: one line that tells where, what was found, and what to do.
+
+The command line prints that line and exits with 2. A fault of one item among many is not raised but
+kept as a `Problem`: the item is left out, counted and listed, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EarmarkError(Exception):
+    """Anything that earmark refuses, in one line: `where: what was found; what was expected. What to do.`"""
+
+
+class DataError(EarmarkError):
+    """Input (a file, a row, an array) that cannot be used as it is."""
+
+
+class ConfigError(EarmarkError):
+    """A setting, a recipe or a combination of them that cannot be carried out."""
+
+
+class Problem(NamedTuple):
+    """One item that was left out or looks wrong."""
+
+    where: str
+    """File and line, or file, or id: `ratings.csv line 12`."""
+    what: str
+    """What was found and what was expected: `rating 140; expected 0–100`."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"

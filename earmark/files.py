@@ -1,0 +1,222 @@
+"""Tables in, and files out that are never half-written.
+
+`read_table` reads any CSV as people's programs write them (a byte-order mark, `;` or tabs between the
+columns, line breaks within quotes: RFC 4180) and knows the line of every row; a row that cannot be read is
+left out and told as a `Problem`, and costs no other row. `writing` writes aside and renames, so that a file is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from earmark.errors import DataError, Problem
+
+
+class Row(NamedTuple):
+    line: int
+    """The line of the file on which the row begins, counted from 1 (the header)."""
+    cells: dict[str, str]
+
+
+def check_columns(path: Path, found: Sequence[str], needed: Iterable[str]) -> None:
+    """Raises `DataError` where a needed column is missing or a name stands twice."""
+    missing = [column for column in needed if column not in found]
+    if missing:
+        raise DataError(
+            f"{path} line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. "
+            "Rename the column, or name the one to use."
+        )
+    twice = sorted({column for column in found if found.count(column) > 1})
+    if twice:
+        raise DataError(f"{path} line 1: column {twice[0]!r} stands twice. Rename one of them.")
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The file's text without a byte-order mark. Raises `DataError` where it is not text of that encoding."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). Check the path.") from error
+    try:
+        name = codecs.lookup(encoding).name
+        return data.decode("utf-8-sig" if name == "utf-8" else name)
+    except LookupError as error:
+        raise DataError(f"{path}: encoding {encoding!r} is not known. Try utf-8, cp1252 or utf-16.") from error
+    except UnicodeError as error:
+        at = error.start if isinstance(error, UnicodeDecodeError) else 0
+        found = f"byte 0x{data[at]:02x} is not {encoding}" if at < len(data) else f"ends within a letter of {encoding}"
+        raise DataError(
+            f"{path} line {data[:at].count(b'\n') + 1}: {found}. "
+            "Name the file's encoding (--encoding cp1252, say), or save it as UTF-8."
+        ) from error
+
+
+class _Lines:
+    """The lines of a text, from a place that can be set back."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = list(io.StringIO(text, newline=""))
+        self.at = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if self.at == len(self.lines):
+            raise StopIteration
+        self.at += 1
+        return self.lines[self.at - 1]
+
+
+def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    """Line and cells of every record, or why it is none; after such a one reading goes on with the next *line*.
+
+    So a quote that is opened and never closed costs its own line and not the rest of the file.
+    """
+    lines = _Lines(text)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while lines.at < len(lines.lines):
+        first = lines.at
+        try:
+            yield first + 1, next(reader)
+        except csv.Error as error:
+            yield first + 1, error
+            lines.at = first + 1
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def _header(text: str, delimiter: str) -> list[str]:
+    """The first record that is not blank, or nothing where it cannot be read with that delimiter."""
+    for _, values in _records(text, delimiter):
+        if isinstance(values, csv.Error):
+            return []
+        if any(value.strip() for value in values):
+            return [value.strip() for value in values]
+    return []
+
+
+def read_table(
+    path: Path, needed: Iterable[str] = (), *, encoding: str = "utf-8"
+) -> tuple[list[str], list[Row], list[Problem]]:
+    """The columns, the rows, and a `Problem` for each row that could not be read; blank rows are passed over.
+
+    The separator is the one of `,`, `;` and tab that splits the header into most columns. Raises `DataError`
+    where the file is missing, empty, not of the encoding, or lacks a needed column.
+    """
+    text = read_text(path, encoding)
+    if not text.strip():
+        raise DataError(f"{path}: empty; expected a header and rows.")
+    delimiter = max(",;\t", key=lambda mark: len(_header(text, mark)))
+    columns = _header(text, delimiter)
+    check_columns(path, columns, needed)
+    rows: list[Row] = []
+    problems: list[Problem] = []
+    header_seen = False
+    for line, values in _records(text, delimiter):
+        where = f"{path} line {line}"
+        if isinstance(values, csv.Error):
+            problems.append(Problem(where, f"cannot be read as CSV ({values}). The row is left out."))
+        elif not any(value.strip() for value in values):
+            continue
+        elif not header_seen:
+            header_seen = True
+        elif len(values) != len(columns):
+            what = f"{len(values)} cells; expected {len(columns)} (a lone quote or separator?). The row is left out."
+            problems.append(Problem(where, what))
+        else:
+            rows.append(Row(line, dict(zip(columns, values, strict=True))))
+    return columns, rows, problems
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes the place of `path` when the block ends without an error.
+
+    Raises `DataError` where nothing can be written there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".earmark-", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}). Name another place.") from error
+    os.close(handle)
+    aside = Path(name)
+    try:
+        yield aside
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.chmod(0o666 & ~umask())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` to fill; it takes the place of `path` when the block ends without an error.
+
+    Raises `DataError` where `path` is there and not an empty folder, or nothing can be written there.
+    """
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise DataError(f"{path}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".earmark-", suffix=".part", dir=path.parent))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}). Name another place.") from error
+    try:
+        yield aside
+        aside.chmod(0o777 & ~umask())
+        os.replace(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 text, whole or not at all."""
+    with writing(path) as aside:
+        aside.write_bytes(text.encode())
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Writes a CSV (UTF-8, `,`, `\\n`), whole or not at all; a row's missing columns stay empty.
+
+    Raises `DataError` on text that UTF-8 cannot hold (parts of a file name that is not UTF-8).
+    """
+    lines = [_line(columns)]
+    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
+    text = "".join(lines)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise DataError(f"{path} line {line}: holds a name that is not UTF-8. Rename the file.") from error
+    write_text(path, text)
+
+
+def _line(cells: Iterable[object]) -> str:
+    texts = [str(cell) for cell in cells]
+    if len(texts) == 1 and not texts[0].strip():
+        return '""\n'  # a line of nothing would be no row
+    return ",".join(_quoted(text) for text in texts) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """The cell as RFC 4180 has it. (Python 3.11's csv module does not quote a lone `\\r`, and reads it as a new line.)"""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',;\t"\r\n') else text
+
+
+def umask() -> int:
+    """The permissions that new files of this process lack."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""How it is learned: losses, objectives, batches, the loop."""

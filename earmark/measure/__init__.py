@@ -1,0 +1,1 @@
+"""Scores × relevance → numbers; numpy and scipy only."""

@@ -1,0 +1,1 @@
+"""What is learned: the two encoders and their shared space."""

@@ -1,0 +1,24 @@
+"""Fixtures for all tests. Real data is looked for under `$EARMARK_TEST_DATA` (default `../shared/data`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# the machine may be busy; derandomised, so that a failure today is a failure tomorrow
+settings.register_profile("earmark", deadline=None, derandomize=True)
+settings.load_profile("earmark")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data; tests that need it skip, saying so, where it is missing."""
+    folder = Path(os.environ.get("EARMARK_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; set EARMARK_TEST_DATA")
+    return folder
