@@ -1,4 +1,4 @@
-"""The time of earmark's ranking measures beside pytrec_eval's: 5,225 captions against 1,045 clips, five captions a clip.
+"""The time of earmark's ranking measures beside pytrec_eval's: 5,225 captions against 1,045 clips, five a clip.
 
     python benchmarks/metrics.py
 

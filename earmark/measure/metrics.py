@@ -12,8 +12,8 @@ Conventions, the same for every function here:
   scores", ECIR 2008), in closed form: nothing is drawn, and an order of the items in the file cannot help a model.
 
 At position i (from 1), in a group of t tied items of which r are relevant, with j of the group before it and C relevant
-items above the group: the item is relevant with probability r / t, and if so, C + 1 + j (r − 1) / (t − 1) relevant items
-are expected down to i. Rows are ranked in blocks, so that memory stays small beside the scores themselves.
+items above the group: the item is relevant with probability r / t, and if so, C + 1 + j (r − 1) / (t − 1) relevant
+items are expected down to i. Rows are ranked in blocks, so that memory stays small beside the scores themselves.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def _by_query(
 
 def _ratio(above: NDArray[Any], below: NDArray[Any]) -> Floats:
     """`above / below`, NaN where `below` is 0."""
-    return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+    found: Floats = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+    return found
 
 
 # Measures of a ranking
@@ -156,11 +157,13 @@ def _average_precision(ranking: Ranking, k: int | None, at: float | None) -> Flo
     total = np.count_nonzero(relevant, axis=1)
     positions = np.arange(1, relevant.shape[1] + 1)[:k]
     if ranking.starts is None:
-        row, place = np.nonzero(relevant[:, :k])  # few are relevant, so count down to those alone
-        before = np.arange(1, len(row) + 1) - np.searchsorted(row, row)
-        return _ratio(np.bincount(row, before / positions[place], minlength=len(total)), total)
-    probability, found = _expected_found(ranking, relevant)
-    return _ratio((probability[:, :k] * found[:, :k] / positions).sum(axis=1), total)
+        row, place = np.nonzero(relevant[:, :k])  # few are relevant, so only those are looked at
+        found: NDArray[Any] = np.arange(1, len(row) + 1) - np.searchsorted(row, row)
+    else:
+        probability, down_to = _expected_found(ranking, relevant)
+        row, place = np.nonzero(probability[:, :k])
+        found = probability[row, place] * down_to[row, place]
+    return _ratio(np.bincount(row, found / positions[place], minlength=len(total)), total)
 
 
 def _expected_found(ranking: Ranking, relevant: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -174,10 +177,11 @@ def _expected_found(ranking: Ranking, relevant: NDArray[np.bool_]) -> tuple[Floa
     row = ranking.starts // relevant.shape[1]
     down_to = np.cumsum(inside)
     above = down_to - inside - np.concatenate(([0], np.cumsum(relevant.sum(axis=1))))[row]
-    slope = (inside - 1) / np.maximum(sizes - 1, 1)
+    slope: NDArray[Any] = (inside - 1) / np.maximum(sizes - 1, 1)
     j = np.arange(relevant.size) - np.repeat(ranking.starts, sizes)
-    found = np.repeat(above + 1, sizes) + j * np.repeat(slope, sizes)
-    return np.repeat(inside / sizes, sizes).reshape(relevant.shape), found.reshape(relevant.shape)
+    probability: Floats = np.repeat(inside / sizes, sizes).reshape(relevant.shape)
+    found: NDArray[Any] = np.repeat(above + 1, sizes) + j * np.repeat(slope, sizes)
+    return probability, found.reshape(relevant.shape)
 
 
 def _recall(ranking: Ranking, k: int, at: float | None) -> Floats:
@@ -205,8 +209,9 @@ def _ndcg(ranking: Ranking, k: int | None) -> Floats:
         raise DataError(f"values: {gains.min()}; expected gains of at least 0. Shift or clip the values for nDCG.")
     width = gains.shape[1] if k is None else min(k, gains.shape[1])
     discounts = 1 / np.log2(np.arange(2, width + 2))
-    ideal = _largest(gains, width) @ discounts
-    return _ratio(ranking.shared(gains)[:, :width] @ discounts, ideal)
+    # Not by a matrix product, whose rounding would depend on how many queries stand in the block.
+    ideal = (_largest(gains, width) * discounts).sum(axis=1)
+    return _ratio((ranking.shared(gains)[:, :width] * discounts).sum(axis=1), ideal)
 
 
 def _largest(gains: NDArray[Any], width: int) -> Floats:

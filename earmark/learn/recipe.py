@@ -1,0 +1,190 @@
+"""A recipe: one TOML file that is one whole run, with the result it must reach.
+
+Its tables are `[model]`, `[audio]`, `[text]` (what is learned), `[train]`, one `[[objective]]` or more (how), and
+`[expected]`. An unknown key is refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from earmark.config import from_table, override, read_toml, unknown_key
+from earmark.errors import ConfigError
+from earmark.model.dual_encoder import DualEncoderConfig
+
+TABLES = ("model", "audio", "text", "train", "objective", "expected")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """`[train]` of a recipe."""
+
+    lr: float = 1e-3
+    """Adam's learning rate at the start; divided by ten on a plateau, down to 1e-6."""
+    max_epochs: int = 150
+    """0 keeps the untrained model: the control."""
+    lr_patience: int = 5
+    """Epochs without improvement after which the learning rate falls (on the next one: torch's counting)."""
+    stop_patience: int = 10
+    """Epochs without improvement after which training ends."""
+    monitor: Literal["val_loss", "val_mAP"] = "val_loss"
+    """What an improvement is measured by."""
+    monitor_split: str = ""
+    """The split that it is measured on; empty: `validation`, or else a tenth of development kept apart by group."""
+    seed: int = 0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the audio encoder's pass in training; "auto" is bf16 for CNN14 where the machine computes in it."""
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """One `[[objective]]` of a recipe."""
+
+    loss: Literal["infonce", "listnet"]
+    weight: float = 1.0
+    """Its factor in the total loss; an objective of weight 0 is still encoded."""
+    temperature: float | Literal["learned"] = 0.07
+    """τ of InfoNCE, ω of ListNet; "learned" starts at 0.07 and stays within 0.01–1."""
+    relevance: Literal["captions", "captions+ratings", "ratings", "ratings-binary", "ratings-shuffled"] = "captions"
+    """"ratings-binary": the own clip 100, the list's others 0; "ratings-shuffled": a list's ratings in random order."""
+    clips: Literal["all", "rated"] = "all"
+    """Whose captioning pairs: all of the split's clips, or those that stand in rated lists."""
+    captions: Literal["all", "one"] = "all"
+    """"one": each clip with one caption, the rated one where it has one, else drawn by seed."""
+    batch: int = 32
+    """Captioning pairs a step."""
+    aggregate: Literal["mean", "standardised"] = "mean"
+    """Of several raters' answers; "standardised" takes each rater's mean and spread out first."""
+    target: Literal["phi", "linear", "softmax"] = "phi"
+    """ListNet's map from ratings to probabilities."""
+    symmetric: bool = False
+    """ListNet over a clip's rated captions too, both directions averaged."""
+    lists: int = 3
+    """Rated lists a step."""
+
+    @property
+    def of_ratings(self) -> bool:
+        """Whether its items are rated lists (else captioning pairs)."""
+        return self.relevance.startswith("ratings")
+
+    @property
+    def name(self) -> str:
+        """Loss and relevance: `listnet(ratings)`."""
+        return f"{self.loss}({self.relevance})"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """`[expected]` of a recipe: what evaluation must reach, on the named collection and split only."""
+
+    collection: str
+    split: str
+    metrics: Mapping[str, Mapping[str, float]]
+    """Dotted name in `evaluate --json` → {value, tolerance}; reached where the result is value − tolerance or more."""
+    source: Literal["measured", "paper, not verified here"]
+    about: str = ""
+
+    def missed(self, results: Mapping[str, Any]) -> list[str]:
+        """A line for each metric that fell short; [] where the results are of another collection or split."""
+        if (results["collection"], results["split"]) != (self.collection, self.split):
+            return []
+        return [line for name, bound in self.metrics.items() if (line := _missed(name, bound, results))]
+
+
+def _missed(name: str, bound: Mapping[str, float], results: Mapping[str, Any]) -> str:
+    found: Any = results
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    least = bound["value"] - bound["tolerance"]
+    if isinstance(found, int | float) and not math.isnan(found) and found >= least:
+        return ""
+    shown = f"{found:.3f}" if isinstance(found, int | float) else "undefined"
+    return f"{name} is {shown}; expected {bound['value']:g} ± {bound['tolerance']:g}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole run's configuration."""
+
+    encoders: DualEncoderConfig
+    train: TrainConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    expected: Expected | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def read(cls, path: Path, sets: Sequence[str] = ()) -> Recipe:
+        """The recipe of a TOML file with `--set` overrides. Raises `ConfigError` naming the file and the key."""
+        tables = read_toml(path)
+        for assignment in sets:
+            override(tables, assignment)
+        return cls.from_tables(tables, str(path))
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], where: str) -> Recipe:
+        """The recipe of parsed TOML."""
+        for key in tables:
+            if key not in TABLES:
+                raise unknown_key(where, key, TABLES)
+        listed = tables.get("objective", [])
+        if not isinstance(listed, list) or not listed:
+            raise ConfigError(f"{where}: no [[objective]]; expected one or more.")
+        objectives = tuple(_objective(table, f"{where}: objective.{at}") for at, table in enumerate(listed))
+        train = from_table(TrainConfig, tables.get("train", {}), f"{where}: train")
+        _check_train(train, f"{where}: train")
+        expected = tables.get("expected")
+        return cls(
+            DualEncoderConfig.from_tables(tables, where),
+            train,
+            objectives,
+            None if expected is None else _expected(expected, f"{where}: expected"),
+            copy.deepcopy(dict(tables)),
+        )
+
+    def complete(self) -> dict[str, Any]:
+        """Every table with every key, defaults filled in, as `config.toml` keeps it."""
+        tables = {
+            "model": asdict(self.encoders.model),
+            "audio": asdict(self.encoders.audio),
+            "text": asdict(self.encoders.text),
+            "train": asdict(self.train),
+            "objective": [asdict(objective) for objective in self.objectives],
+        }
+        return tables if self.expected is None else tables | {"expected": asdict(self.expected)}
+
+
+def _objective(table: Mapping[str, Any], where: str) -> ObjectiveConfig:
+    if "loss" not in table:
+        raise ConfigError(f'{where}: no loss; expected loss = "infonce" or "listnet".')
+    found = from_table(ObjectiveConfig, table, where)
+    for name in ("weight", "batch", "lists"):
+        least = 0 if name == "weight" else 1
+        if not least <= getattr(found, name) < math.inf:
+            raise ConfigError(f"{where}.{name} = {getattr(found, name)}; expected {least} or more.")
+    if isinstance(found.temperature, float | int) and not 0 < found.temperature < math.inf:
+        raise ConfigError(f"{where}.temperature = {found.temperature}; expected more than 0.")
+    return found
+
+
+def _check_train(train: TrainConfig, where: str) -> None:
+    if not 0 < train.lr < math.inf:
+        raise ConfigError(f"{where}.lr = {train.lr}; expected more than 0.")
+    for name in ("max_epochs", "lr_patience", "stop_patience", "seed"):
+        if getattr(train, name) < 0:
+            raise ConfigError(f"{where}.{name} = {getattr(train, name)}; expected 0 or more.")
+
+
+def _expected(table: Mapping[str, Any], where: str) -> Expected:
+    missing = [key for key in ("collection", "split", "metrics", "source") if key not in table]
+    if missing:
+        raise ConfigError(f"{where}: no {missing[0]}; expected collection, split, metrics and source.")
+    found = from_table(Expected, table, where)
+    for name, bound in found.metrics.items():
+        if not isinstance(bound, Mapping) or set(bound) != {"value", "tolerance"}:
+            raise ConfigError(f"{where}.metrics.{name} = {bound!r}; expected {{ value = …, tolerance = … }}.")
+    return found

