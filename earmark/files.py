@@ -1,8 +1,9 @@
 """Tables in, and files out that are never half-written.
 
-`read_table` reads any CSV as people's programs write them (a byte-order mark, `;` or tabs between the
-columns, line breaks within quotes: RFC 4180) and knows the line of every row; a row that cannot be read is
-left out and told as a `Problem`, and costs no other row. `writing` writes aside and renames, so that a file is there whole or not at all.
+`read_table` reads any CSV as people's programs write them (RFC 4180, with a byte-order mark, `;` or tabs
+between the columns, line breaks within quotes) and knows the line of every row; a row that cannot be read is
+left out and told as a `Problem`, and costs no other row. `writing` writes aside and renames, so that a file
+is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from earmark.errors import DataError, Problem
 
 
 class Row(NamedTuple):
+    """A row of a table."""
+
     line: int
     """The line of the file on which the row begins, counted from 1 (the header)."""
     cells: dict[str, str]
@@ -53,10 +56,10 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
         raise DataError(f"{path}: encoding {encoding!r} is not known. Try utf-8, cp1252 or utf-16.") from error
     except UnicodeError as error:
         at = error.start if isinstance(error, UnicodeDecodeError) else 0
-        found = f"byte 0x{data[at]:02x} is not {encoding}" if at < len(data) else f"ends within a letter of {encoding}"
+        line = data.count(b"\n", 0, at) + 1
+        found = f"byte 0x{data[at]:02x} is not {encoding}" if at < len(data) else f"is not {encoding}"
         raise DataError(
-            f"{path} line {data[:at].count(b'\n') + 1}: {found}. "
-            "Name the file's encoding (--encoding cp1252, say), or save it as UTF-8."
+            f"{path} line {line}: {found}. Name the file's encoding (--encoding cp1252, say), or save it as UTF-8."
         ) from error
 
 
@@ -155,7 +158,7 @@ def writing(path: Path) -> Iterator[Path]:
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.chmod(0o666 & ~umask())
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -176,7 +179,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
     try:
         yield aside
         aside.chmod(0o777 & ~umask())
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -211,7 +214,11 @@ def _line(cells: Iterable[object]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The cell as RFC 4180 has it. (Python 3.11's csv module does not quote a lone `\\r`, and reads it as a new line.)"""
+    """The cell as RFC 4180 has it.
+
+    Python 3.11's csv module leaves a lone `\\r` unquoted, and then reads it as a new line; `;` and tabs are quoted
+    so that no cell of the header is taken for several.
+    """
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',;\t"\r\n') else text
 
 

@@ -6,10 +6,9 @@ Its tables are `[model]`, `[audio]`, `[text]` (what is learned), `[train]`, one 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +114,6 @@ class Recipe:
     train: TrainConfig
     objectives: tuple[ObjectiveConfig, ...]
     expected: Expected | None = None
-    tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def read(cls, path: Path, sets: Sequence[str] = ()) -> Recipe:
@@ -143,7 +141,6 @@ class Recipe:
             train,
             objectives,
             None if expected is None else _expected(expected, f"{where}: expected"),
-            copy.deepcopy(dict(tables)),
         )
 
     def complete(self) -> dict[str, Any]:

@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import writing
 from earmark.model import audio_encoders
 from earmark.model.audio_encoders import AudioConfig, Features
 from earmark.model.text_encoders import Progress, SentenceEncoder
-from earmark.config import from_table, read_toml
 
 WINDOWS_A_BATCH = 16
 """Windows of sound embedded at once; of vectors a thousand times as many."""
@@ -298,7 +298,7 @@ class DualEncoder(nn.Module):
         progress: Progress | None = None,
     ) -> tuple[VectorTable, VectorTable, list[Problem]]:
         """The embeddings of clips, of captions, and the clips that could not be read (they have none)."""
-                features, problems = self.clip_features(collection, clips, progress)
+        features, problems = self.clip_features(collection, clips, progress)
         clip_vectors = self.embed_features(list(features.values()), progress)
         bases = self.caption_bases(collection, captions, progress)
         return (
