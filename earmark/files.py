@@ -120,6 +120,8 @@ def read_table(
         raise DataError(f"{path}: empty; expected a header and rows.")
     delimiter = max(",;\t", key=lambda mark: len(_header(text, mark)))
     columns = _header(text, delimiter)
+    if not columns:
+        raise DataError(f"{path} line 1: cannot be read as CSV; expected a header of column names. Check its quotes.")
     check_columns(path, columns, needed)
     rows: list[Row] = []
     problems: list[Problem] = []

@@ -217,7 +217,7 @@ class Relevance:
         space and % in ids are percent-encoded, since columns are parted by white space.
         """
         lines = (
-            f"{_quoted(p.caption_id)} 0 {_quoted(p.clip_id)} {max(round(100 * p.value), int(p.value > 0))}\n"
+            f"{quoted(p.caption_id)} 0 {quoted(p.clip_id)} {max(round(100 * p.value), int(p.value > 0))}\n"
             for p in self._pairs
         )
         write_text(path, "".join(lines))
@@ -310,6 +310,6 @@ def _number(where: str, column: str, text: str) -> Decimal:
         raise DataError(f"{where}: {column} {text!r}; expected a number.") from None
 
 
-def _quoted(text: str) -> str:
-    """The id with white space and % percent-encoded, everything else as it is."""
+def quoted(text: str) -> str:
+    """The id as TREC files need it: white space and % percent-encoded, everything else as it is."""
     return "".join(quote(mark, safe="") if mark.isspace() or mark == "%" else mark for mark in text)

@@ -13,13 +13,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import re
 import shutil
-import tempfile
 import tomllib
-import unicodedata
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,90 +24,20 @@ from typing import Any, Literal
 import numpy as np
 import tomli_w
 
-from earmark.data import check as checks
+from earmark.data.check import Names, Progress, is_file, sound_faults
+from earmark.data.rows import Caption as Caption
+from earmark.data.rows import Clip as Clip
+from earmark.data.rows import read_tables, write_tables
+from earmark.data.vectors import VectorTable as VectorTable
 from earmark.errors import DataError, Problem
-from earmark.files import Row, check_columns, read_table, read_text, write_table, write_text, writing
-from earmark.relevance import Rating, Relevance
+from earmark.files import read_text, write_text, writing, writing_folder
+from earmark.relevance import Aggregate, Rating, Relevance
 
 KINDS = ("recorded", "generated", "proxy")
 QUERIES = ("captions", "texts")
+VECTOR_FILES = ("clip_vectors.npz", "caption_vectors.npz")
 LISTS = "-lists"
 """Clips of the split `S-lists` stand in the rated lists of S, but not in its gallery."""
-_PLAIN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """One sound: a file, or a vector that stands for it."""
-
-    clip_id: str
-    path: str
-    """Relative to the collection's folder, `/` between the parts; empty where a vector stands for the sound."""
-    split: str
-    group: str = ""
-    """Clips of equal, non-empty group stay together in every split."""
-    more: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The other columns of `clips.csv`, as they were."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """Words for one clip."""
-
-    caption_id: str
-    clip_id: str
-    text: str
-    more: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The other columns of `captions.csv`, as they were."""
-
-
-@dataclass(frozen=True)
-class VectorTable:
-    """A vector for each id: `vectors` is float32 [id, dimension]."""
-
-    ids: tuple[str, ...]
-    vectors: np.ndarray[Any, np.dtype[np.float32]]
-    path: Path | None = None
-
-    @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {name: row for row, name in reversed(list(enumerate(self.ids)))}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._row_of
-
-    def rows(self, ids: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The vectors of `ids`, float32 [len(ids), dimension]. Raises `DataError` naming the first id without one."""
-        missing = [name for name in ids if name not in self._row_of]
-        if missing:
-            raise DataError(
-                f"{self.path or 'vectors'}: no vector for {missing[0]!r} ({len(missing)} of {len(ids)} ids have none); "
-                f"found {len(self.ids)}. Embed the collection again."
-            )
-        return self.vectors[[self._row_of[name] for name in ids]]
-
-    @classmethod
-    def read(cls, path: Path) -> VectorTable:
-        """The table of an npz file with `id` [n] and `vector` [n, d]. Nothing in it is ever unpickled."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                ids, vectors = file["id"], file["vector"]
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{path}: not a table of vectors ({reason}); expected an npz with id and vector.") from error
-        if vectors.dtype.kind != "f" or vectors.ndim != 2 or ids.shape != vectors.shape[:1] or ids.dtype.kind not in "UiuS":
-            raise DataError(
-                f"{path}: id is {ids.dtype}{list(ids.shape)} and vector {vectors.dtype}{list(vectors.shape)}; "
-                "expected texts [n] and floats [n, d]. Write it again."
-            )
-        names = (name.decode() if isinstance(name, bytes) else str(name) for name in ids.tolist())
-        with np.errstate(over="ignore"):
-            return cls(tuple(names), np.ascontiguousarray(vectors, dtype=np.float32), path)
-
-    def write(self, path: Path) -> None:
-        """Writes the npz, whole or not at all."""
-        with writing(path) as aside, aside.open("wb") as file:
-            np.savez(file, id=np.array(self.ids, dtype=np.str_), vector=self.vectors)
 
 
 @dataclass
@@ -146,19 +72,10 @@ class Collection:
         """The collection of a folder. Raises `DataError` where a file or column is missing or cannot be read at all."""
         root = Path(root)
         about = _read_about(root)
-        found = cls(
-            root,
-            [],
-            [],
-            name=about.pop("name", ""),
-            kind=about.pop("kind", "recorded"),
-            queries=about.pop("queries", "captions"),
-            about=about,
-        )
-        _read_clips(found)
-        _read_captions(found)
-        if (root / "ratings.csv").exists():
-            _read_ratings(found)
+        rows = read_tables(root)
+        head = {key: about.pop(key) for key in ("name", "kind", "queries") if key in about}
+        found = cls(root, rows.clips, rows.captions, rows.ratings, about=about, problems=rows.problems, **head)
+        found.lines = rows.lines
         return found
 
     def write(self, root: Path | str | None = None) -> None:
@@ -168,23 +85,20 @@ class Collection:
         vectors are copied.
         """
         root = self.root if root is None else Path(root)
-        moved = root.resolve() != self.root.resolve()
-        clips = [replace(clip, path=_relative(self.audio_path(clip), root)) if moved and clip.path else clip for clip in self.clips]
-        with _folder(root) as aside:
-            if moved:
-                for name in ("clip_vectors.npz", "caption_vectors.npz"):
-                    if (self.root / name).exists():
-                        with writing(aside / name) as copy:
-                            shutil.copyfile(self.root / name, copy)
-            _write_rows(aside / "clips.csv", ("clip_id", "path", "split"), ("group",), clips)
-            _write_rows(aside / "captions.csv", ("caption_id", "clip_id", "text"), (), self.captions)
-            if self.ratings:
-                optional = ("group", "rater_id", "played_s", "stratum", "probability")
-                _write_rows(aside / "ratings.csv", ("caption_id", "clip_id", "rating"), optional, self.ratings)
-            else:
-                (aside / "ratings.csv").unlink(missing_ok=True)
+        moved = root.resolve() != self._folder
+        clips = [self._rebased(clip, root) for clip in self.clips] if moved else self.clips
+        filled = root.is_dir() and any(root.iterdir())
+        with contextlib.nullcontext(root) if filled else writing_folder(root) as aside:
+            for name in VECTOR_FILES if moved else ():
+                if (self.root / name).exists():
+                    with writing(aside / name) as copy:
+                        shutil.copyfile(self.root / name, copy)
+            write_tables(aside, clips, self.captions, self.ratings)
             head = {"name": self.name, "kind": self.kind, "queries": self.queries}
             write_text(aside / "collection.toml", tomli_w.dumps({**head, **self.about}))
+
+    def _rebased(self, clip: Clip, root: Path) -> Clip:
+        return replace(clip, path=relative_path(self.audio_path(clip), root)) if clip.path else clip
 
     # What belongs to a split
 
@@ -206,11 +120,15 @@ class Collection:
         return [caption for caption in self.captions if caption.clip_id in inside]
 
     def query_captions(self, split: str | None = None) -> list[Caption]:
-        """The captions of the split's clips; where `queries` is "texts", of equal texts the first only."""
+        """The captions of the split's clips; where `queries` is "texts", of a split's equal texts the first."""
         captions = self.captions_of(split)
         if self.queries == "captions":
             return captions
-        return list({caption.text: caption for caption in reversed(captions)}.values())[::-1]
+        split_of = {clip.clip_id: clip.split for clip in self.clips}
+        first: dict[tuple[str, str], Caption] = {}
+        for caption in captions:
+            first.setdefault((split_of[caption.clip_id], caption.text), caption)
+        return list(first.values())
 
     def rated(self, split: str | None = None) -> list[Rating]:
         """The ratings whose caption's clip is in the split or in its `-lists`."""
@@ -225,7 +143,7 @@ class Collection:
         self,
         source: Literal["captions", "ratings"],
         split: str | None = None,
-        aggregate: Literal["mean", "standardised"] = "mean",
+        aggregate: Aggregate = "mean",
     ) -> Relevance:
         """What is relevant to what, from captions (closed world) or from people's ratings (unjudged unknown).
 
@@ -251,41 +169,140 @@ class Collection:
         if split not in found:
             near = difflib.get_close_matches(split, found, 1)
             hint = f"Did you mean {near[0]!r}?" if near else "Name one of them."
-            raise DataError(f"{self.root}: no clips of split {split!r}; found {', '.join(self.splits) or 'none'}. {hint}")
+            raise DataError(
+                f"{self.root}: no clips of split {split!r}; found {', '.join(self.splits) or 'none'}. {hint}"
+            )
 
     # Files beside the tables
 
     @cached_property
     def clip_vectors(self) -> VectorTable | None:
         """The vectors that stand for clips, or None where there is no `clip_vectors.npz`."""
-        return self._vectors("clip_vectors.npz")
+        return self._vectors(VECTOR_FILES[0])
 
     @cached_property
     def caption_vectors(self) -> VectorTable | None:
         """The vectors that stand for captions, or None where there is no `caption_vectors.npz`."""
-        return self._vectors("caption_vectors.npz")
+        return self._vectors(VECTOR_FILES[1])
 
     def _vectors(self, name: str) -> VectorTable | None:
         path = self.root / name
         return VectorTable.read(path) if path.exists() else None
 
+    @cached_property
+    def _folder(self) -> Path:
+        return self.root.resolve()
+
     def audio_path(self, clip: Clip) -> Path:
         """The absolute path of the clip's sound. Raises `DataError` where the clip has none."""
         if not clip.path:
-            raise DataError(f"{self.root / 'clips.csv'}: clip {clip.clip_id!r} has no sound file (its path is empty).")
-        return Path(os.path.abspath(self.root / clip.path))  # noqa: PTH100  (not resolve: links stay as they are)
+            raise DataError(f"{self.where('clips.csv', clip.clip_id)}: the clip has no sound file (its path is empty).")
+        return Path(os.path.normpath(self._folder / clip.path))
+
+    # Checks
 
     def where(self, file: str, *key: str) -> str:
         """The place of a row, for messages: `clips.csv line 12`, or the id where the row was not read."""
         line = self.lines.get((file, *key))
         return f"{file} line {line}" if line else f"{file} {key[0]!r}"
 
-    def check(self, sounds: bool = True, progress: Callable[[int, int], None] | None = None) -> list[Problem]:
+    def check(self, sounds: bool = True, progress: Progress | None = None) -> list[Problem]:
         """Everything that is wrong or odd, by file and line; `sounds` decodes every sound whole.
 
         `progress` is told (sounds done, sounds in all).
         """
-        return checks.check(self, sounds=sounds, progress=progress)
+        problems = [*self.problems, *self._split_faults(), *self._rating_faults()]
+        for name, known in zip(VECTOR_FILES, (self._clip_ids, self._caption_ids), strict=True):
+            problems += self._vector_faults(name, known)
+        return problems + self._file_faults(sounds, progress)
+
+    @property
+    def _clip_ids(self) -> list[str]:
+        return [clip.clip_id for clip in self.clips]
+
+    @property
+    def _caption_ids(self) -> list[str]:
+        return [caption.caption_id for caption in self.captions]
+
+    def _split_faults(self) -> Iterator[Problem]:
+        """Splits without captions, clips without, and groups that stand in several splits."""
+        captioned = {caption.clip_id for caption in self.captions}
+        if not self.clips:
+            yield Problem("clips.csv", "no clip can be used; expected one at least.")
+        for split in self.splits:
+            without = [clip.clip_id for clip in self.gallery(split) if clip.clip_id not in captioned]
+            if without:
+                what = f"{len(without)} of {len(self.gallery(split))} clips of {split!r} have no caption"
+                yield Problem(self.where("clips.csv", without[0]), f"{what}, this one first.")
+        split_of: dict[str, str] = {}
+        for clip in self.clips:
+            split = clip.split.removesuffix(LISTS)
+            if clip.group and split_of.setdefault(clip.group, split) != split:
+                what = f"group {clip.group!r} stands in {split_of[clip.group]!r} and in {split!r}"
+                yield Problem(self.where("clips.csv", clip.clip_id), f"{what}; expected each group in one split.")
+
+    def _rating_faults(self) -> Iterator[Problem]:
+        """Rated pairs across splits, and pairs that the same person rated twice."""
+        split_of = {clip.clip_id: clip.split.removesuffix(LISTS) for clip in self.clips}
+        owner = {caption.caption_id: caption.clip_id for caption in self.captions}
+        seen: set[tuple[str, str, str]] = set()
+        for rating in self.ratings:
+            key = (rating.caption_id, rating.clip_id, rating.rater_id)
+            asked, rated = split_of[owner[rating.caption_id]], split_of[rating.clip_id]
+            if asked != rated:
+                yield Problem(self.where("ratings.csv", *key), f"a caption of {asked!r} with a clip of {rated!r}.")
+            if rating.rater_id and key in seen:
+                pair = f"({rating.caption_id}, {rating.clip_id})"
+                yield Problem(
+                    self.where("ratings.csv", *key), f"{pair} is rated more than once by {rating.rater_id!r}."
+                )
+            seen.add(key)
+
+    def _vector_faults(self, name: str, ids: Sequence[str]) -> list[Problem]:
+        table_name = "clips.csv" if name == VECTOR_FILES[0] else "captions.csv"
+        try:
+            table = self._vectors(name)
+        except DataError as error:
+            where, _, what = str(error).removeprefix(f"{self.root}{os.sep}").partition(": ")
+            return [Problem(where, what)]
+        if table is None:
+            return []
+        return table.faults(ids) + [
+            Problem(self.where(table_name, item), f"{item!r} has no vector in {name}. Embed the collection again.")
+            for item in ids
+            if item not in table
+        ]
+
+    def _file_faults(self, sounds: bool, progress: Progress | None) -> list[Problem]:
+        """Sound files that are missing, named twice, or (where `sounds`) that cannot be decoded or are odd."""
+        problems: list[Problem] = []
+        present: dict[Path, str] = {}
+        names = Names()
+        with_path = [clip for clip in self.clips if clip.path]
+        for clip in with_path:
+            where, path = self.where("clips.csv", clip.clip_id), self.audio_path(clip)
+            if not is_file(path):
+                problems.append(Problem(where, f"{names.missing(self._folder, clip.path)}."))
+            elif Path(clip.path).is_absolute():
+                problems.append(Problem(where, f"path {clip.path!r}; expected one relative to the collection."))
+            elif (first := present.setdefault(path, where)) != where:
+                problems.append(Problem(where, f"the same sound as {first}; expected each file once."))
+        if with_path and not any(is_file(self.audio_path(clip)) for clip in with_path):
+            what = f"none of the {len(with_path)} sound files is there. Paths start from the collection's folder."
+            problems.insert(0, Problem("clips.csv", what))
+        if not (self.root / VECTOR_FILES[0]).exists():
+            problems += [
+                Problem(self.where("clips.csv", clip.clip_id), "the clip has neither a sound file nor a vector.")
+                for clip in self.clips
+                if not clip.path
+            ]
+        found = sound_faults(present, progress) if sounds else {}
+        return problems + [Problem(present[path], f"{path.name}: {what}.") for path in found for what in found[path]]
+
+
+def relative_path(path: Path, root: Path) -> str:
+    """The way from a collection's folder to a file, `/` between the parts."""
+    return Path(os.path.relpath(path, root.resolve())).as_posix()
 
 
 def hold_apart(clips: Sequence[Clip], share: float, seed: int = 0) -> set[str]:
@@ -300,29 +317,17 @@ def hold_apart(clips: Sequence[Clip], share: float, seed: int = 0) -> set[str]:
     for clip in clips:
         groups.setdefault((bool(clip.group), clip.group or clip.clip_id), []).append(clip.clip_id)
     if len(groups) < 2:
-        raise DataError(f"{len(clips)} clips in {len(groups)} group(s); expected two groups at least, to hold one apart.")
+        raise DataError(
+            f"{len(clips)} clips in {len(groups)} group(s); expected two groups at least, to hold one apart."
+        )
     members = list(groups.values())
     order = [members[index] for index in np.random.default_rng(seed).permutation(len(members))]
     wanted, taken = share * len(clips), set[str]()
     for ids in order:
         if abs(len(taken) + len(ids) - wanted) < abs(len(taken) - wanted) and len(taken) + len(ids) < len(clips):
             taken.update(ids)
-    return taken or set(min(order, key=len))
-
-
-def is_blank(text: str) -> bool:
-    """Whether nothing of the text can be seen: blanks, controls and format characters (U+200B) only."""
-    return all(unicodedata.category(letter) in ("Zs", "Zl", "Zp", "Cc", "Cf") for letter in text)
-
-
-def plain_number(text: str, low: float, high: float) -> float | None:
-    """The number that `text` is, or None where it is not a plain decimal from `low` to `high`.
-
-    Refused are signs, exponents, `nan`, decimal commas and surrounding blanks: what an export wrote so was meant
-    for something else, and a silent reading of it would be a guess.
-    """
-    value = float(text) if _PLAIN.fullmatch(text) else float("nan")
-    return value if low <= value <= high else None
+    smallest: list[str] = min(order, key=len)
+    return taken or set(smallest)
 
 
 def _read_about(root: Path) -> dict[str, Any]:
@@ -339,148 +344,3 @@ def _read_about(root: Path) -> dict[str, Any]:
         if not isinstance(about.get(key, ""), str):
             raise DataError(f"{path}: {key} = {about[key]!r}; expected a text in quotes.")
     return about
-
-
-def _rows(found: Collection, file: str, needed: Sequence[str]) -> Iterator[Row]:
-    """The rows of a table whose ids are there; what cannot be read goes to the collection's problems."""
-    columns, rows, problems = read_table(found.root / file, needed)
-    prefix = f"{found.root}{os.sep}"
-    found.problems += [Problem(problem.where.removeprefix(prefix), problem.what) for problem in problems]
-    ids = [column for column in needed if column.endswith("_id")]
-    for row in rows:
-        blank = [column for column in ids if is_blank(row.cells[column])]
-        if blank:
-            _leave_out(found, file, row, f"{blank[0]} is blank; expected an id")
-        else:
-            yield row
-
-
-def _leave_out(found: Collection, file: str, row: Row, what: str) -> None:
-    found.problems.append(Problem(f"{file} line {row.line}", f"{what}. The row is left out."))
-
-
-def _is_new(found: Collection, file: str, row: Row, column: str) -> bool:
-    name = row.cells[column]
-    first = found.lines.setdefault((file, name), row.line)
-    if first != row.line:
-        _leave_out(found, file, row, f"{column} {name!r} stands in line {first} already; expected each id once")
-    return first == row.line
-
-
-def _more(row: Row, known: Sequence[str]) -> dict[str, str]:
-    return {column: cell for column, cell in row.cells.items() if column not in known}
-
-
-def _read_clips(found: Collection) -> None:
-    file = "clips.csv"
-    for row in _rows(found, file, ("clip_id", "path", "split")):
-        cells = row.cells
-        if is_blank(cells["split"]):
-            _leave_out(found, file, row, f"clip {cells['clip_id']!r} has no split; expected development, say")
-        elif _is_new(found, file, row, "clip_id"):
-            more = _more(row, ("clip_id", "path", "split", "group"))
-            found.clips.append(Clip(cells["clip_id"], cells["path"], cells["split"], cells.get("group", ""), more))
-
-
-def _read_captions(found: Collection) -> None:
-    file = "captions.csv"
-    for row in _rows(found, file, ("caption_id", "clip_id", "text")):
-        cells = row.cells
-        if ("clips.csv", cells["clip_id"]) not in found.lines:
-            _leave_out(found, file, row, f"clip {cells['clip_id']!r} is not in clips.csv")
-        elif is_blank(cells["text"]):
-            _leave_out(found, file, row, "the text is blank; expected words")
-        elif _is_new(found, file, row, "caption_id"):
-            more = _more(row, ("caption_id", "clip_id", "text"))
-            found.captions.append(Caption(cells["caption_id"], cells["clip_id"], cells["text"], more))
-
-
-def _read_ratings(found: Collection) -> None:
-    file = "ratings.csv"
-    for row in _rows(found, file, ("caption_id", "clip_id", "rating")):
-        cells = row.cells
-        caption_id, clip_id = cells["caption_id"], cells["clip_id"]
-        if ("captions.csv", caption_id) not in found.lines:
-            _leave_out(found, file, row, f"caption {caption_id!r} is not in captions.csv")
-        elif ("clips.csv", clip_id) not in found.lines:
-            _leave_out(found, file, row, f"clip {clip_id!r} is not in clips.csv")
-        elif what := rating_fault(cells):
-            found.problems.append(Problem(f"{file} line {row.line}", what))
-        else:
-            found.ratings.append(_rating(cells))
-            found.lines.setdefault((file, caption_id, clip_id, cells.get("rater_id", "")), row.line)
-
-
-def rating_fault(cells: Mapping[str, str]) -> str:
-    """What is wrong with the numbers of a row of ratings, in words; empty where nothing is."""
-    rating, played, probability = cells["rating"], cells.get("played_s", ""), cells.get("probability", "")
-    if plain_number(rating, 0, 100) is None:
-        if re.fullmatch(r"[-+]?[0-9.]+", rating):
-            return f"rating {rating}; expected 0–100. Check the export's scale. The row is left out."
-        return f"rating {rating!r}; expected a plain number 0–100, such as 50 or 50.5. The row is left out."
-    if played and plain_number(played, 0, float("inf")) is None:
-        return f"played_s {played!r}; expected seconds, such as 4.5, or nothing. The row is left out."
-    if probability and not plain_number(probability, 0, 1):
-        return f"probability {probability!r}; expected more than 0 and 1 at most, or nothing. The row is left out."
-    return ""
-
-
-_RATING_COLUMNS = ("caption_id", "clip_id", "rating", "group", "rater_id", "played_s", "stratum", "probability")
-
-
-def _rating(cells: Mapping[str, str]) -> Rating:
-    played, probability = cells.get("played_s", ""), cells.get("probability", "")
-    return Rating(
-        caption_id=cells["caption_id"],
-        clip_id=cells["clip_id"],
-        rating=float(cells["rating"]),
-        group=cells.get("group", ""),
-        rater_id=cells.get("rater_id", ""),
-        played_s=float(played) if played else None,
-        stratum=cells.get("stratum", ""),
-        probability=float(probability) if probability else None,
-        more={column: cell for column, cell in cells.items() if column not in _RATING_COLUMNS},
-    )
-
-
-def _cell(value: object) -> str:
-    """A cell's text: floats as short as they can be read back exactly, without an exponent."""
-    if value is None:
-        return ""
-    return np.format_float_positional(value, trim="-") if isinstance(value, float) else str(value)
-
-
-def _write_rows(path: Path, needed: Sequence[str], optional: Sequence[str], items: Sequence[Any]) -> None:
-    used = [name for name in optional if any(getattr(item, name) not in ("", None) for item in items)]
-    columns = [*needed, *used]
-    more = list(dict.fromkeys(column for item in items for column in item.more))
-    check_columns(path, [*columns, *more], ())
-    rows = ({**item.more, **{name: _cell(getattr(item, name)) for name in columns}} for item in items)
-    write_table(path, [*columns, *more], rows)
-
-
-def _relative(path: Path, root: Path) -> str:
-    return Path(os.path.relpath(path, root.resolve())).as_posix()
-
-
-@contextlib.contextmanager
-def _folder(root: Path) -> Iterator[Path]:
-    """The folder to write to: `root` itself where it holds something, else one aside that is renamed at the end."""
-    if root.is_dir() and any(root.iterdir()):
-        yield root
-        return
-    if root.exists() and not root.is_dir():
-        raise DataError(f"{root}: a file; expected a folder to write to. Name another one.")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".earmark-", suffix=".part", dir=root.parent))
-    try:
-        aside.chmod(0o755)
-        yield aside
-        aside.rename(root)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def texts_of(captions: Iterable[Caption]) -> list[str]:
-    """The captions' texts, in order."""
-    return [caption.text for caption in captions]

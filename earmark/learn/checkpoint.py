@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of training in one file that is there whole or not at all.
+"""What changes while a model learns, and its checkpoints: one file that is there whole or not at all.
 
 Tensors (weights, Adam's moments) and numbers (as JSON in the file's header) go into one safetensors file, so
 nothing is ever unpickled and no two files can disagree.
@@ -7,6 +7,8 @@ nothing is ever unpickled and no two files can disagree.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +17,106 @@ from torch import Tensor, nn
 
 from earmark.errors import DataError
 from earmark.files import writing
+from earmark.learn.objectives import Objective
+from earmark.learn.recipe import TrainConfig
+from earmark.model.dual_encoder import DualEncoder
+
+LR_FACTOR, LR_THRESHOLD, LR_LEAST = 0.1, 0.005, 1e-6
+"""The plateau's settings, from the authors' baseline; the threshold is absolute and for losses."""
 
 
-def save(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, numbers: dict[str, Any]) -> None:
-    """Writes the state; `numbers` is anything that JSON can hold."""
-    from safetensors.torch import save_file
+@dataclass
+class State:
+    """Where training is: all that a checkpoint holds beside tensors."""
 
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    state = optimiser.state_dict()
-    for place, values in state["state"].items():
-        tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in values.items()}
-    groups = [{**group, "params": list(group["params"])} for group in state["param_groups"]]
-    header = {"state": json.dumps({"numbers": numbers, "groups": groups})}
-    with writing(path) as aside:
-        save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, aside, header)
+    epoch: int = 0
+    """Epochs that are finished."""
+    step: int = 0
+    """Steps that are finished, over the whole run."""
+    sums: dict[str, float] = field(default_factory=dict)
+    """Of this epoch's losses so far."""
+    best: float | None = None
+    best_epoch: int = 0
+    bad_epochs: int = 0
+    """Epochs since the best one."""
+    log_lines: int = 0
+    """Lines of `log.jsonl` that count; later ones were written by a run that was killed."""
+    finished: bool = False
 
 
-def load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Puts the state back in place and gives the numbers. Raises `DataError` where the file does not fit."""
-    from safetensors import SafetensorError, safe_open
+class Learner(nn.Module):
+    """A model, the objectives it learns by, and how far it has come."""
 
-    tensors: dict[str, Tensor] = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads(file.metadata()["state"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-        model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimiser."):
-                _, place, key = name.split(".")
-                state.setdefault(int(place), {})[key] = value
-        optimiser.load_state_dict({"state": state, "param_groups": header["groups"]})
-    except (SafetensorError, RuntimeError, ValueError, KeyError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: not a checkpoint of this run ({reason}). Start again in another folder.") from error
-    numbers: dict[str, Any] = header["numbers"]
-    return numbers
+    def __init__(self, model: DualEncoder, objectives: Sequence[Objective], config: TrainConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.objectives = nn.ModuleList(objectives)
+        self.config = config
+        self.state = State()
+        self.optimiser = torch.optim.Adam([p for p in self.parameters() if p.requires_grad], lr=config.lr)
+        is_loss = config.monitor == "val_loss"
+        self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimiser,
+            mode="min" if is_loss else "max",
+            factor=LR_FACTOR,
+            patience=config.lr_patience,
+            threshold=LR_THRESHOLD if is_loss else 0.0,
+            threshold_mode="abs",
+            min_lr=LR_LEAST,
+        )
+
+    def judge(self, value: float) -> bool:
+        """Ends an epoch with the monitored value: tells whether it is the best so far, lowers lr, or finishes."""
+        state = self.state
+        is_best = state.best is None or (
+            value < state.best if self.config.monitor == "val_loss" else value > state.best
+        )
+        if is_best:
+            state.best, state.best_epoch, state.bad_epochs = value, state.epoch, 0
+        else:
+            state.bad_epochs += 1
+        self.plateau.step(value)
+        state.finished = state.bad_epochs >= self.config.stop_patience
+        return is_best
+
+    def save(self, path: Path) -> None:
+        """Writes everything, whole or not at all."""
+        from safetensors.torch import save_file
+
+        tensors = dict(self.state_dict())
+        optimiser = self.optimiser.state_dict()
+        for place, values in optimiser["state"].items():
+            tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in values.items()}
+        numbers = {
+            "state": asdict(self.state),
+            "groups": optimiser["param_groups"],
+            "plateau": self.plateau.state_dict(),
+        }
+        with writing(path) as aside:
+            detached = {name: value.detach().contiguous().clone() for name, value in tensors.items()}
+            save_file(detached, aside, {"numbers": json.dumps(numbers)})
+
+    def take_up(self, path: Path) -> None:
+        """Puts everything back in place as the file has it. Raises `DataError` where it does not fit."""
+        from safetensors import SafetensorError, safe_open
+
+        weights: dict[str, Tensor] = {}
+        moments: dict[int, dict[str, Tensor]] = {}
+        try:
+            with safe_open(path, framework="pt") as file:
+                numbers: dict[str, Any] = json.loads(file.metadata()["numbers"])
+                for name in file.keys():  # noqa: SIM118  (not a dict)
+                    if name.startswith("optimiser."):
+                        _, place, key = name.split(".")
+                        moments.setdefault(int(place), {})[key] = file.get_tensor(name)
+                    else:
+                        weights[name] = file.get_tensor(name)
+            self.load_state_dict(weights)
+            self.optimiser.load_state_dict({"state": moments, "param_groups": numbers["groups"]})
+            self.plateau.load_state_dict(numbers["plateau"])
+            self.state = State(**numbers["state"])
+        except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(
+                f"{path}: not a checkpoint of this run ({reason}). Start again in another folder."
+            ) from error

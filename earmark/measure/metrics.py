@@ -18,8 +18,9 @@ items are expected down to i. Rows are ranked in blocks, so that memory stays sm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,78 +70,120 @@ def _check_k(k: int | None) -> None:
 # Ranking
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
-    """Queries whose items are sorted by descending score, unjudged items last and with gain 0."""
+    """Queries whose items are sorted by descending score, unjudged items last, irrelevant and with gain 0.
+
+    What several measures need is computed once.
+    """
 
     gains: NDArray[Any]
     """[query, position] the value of the item at each position."""
-    judged: NDArray[np.bool_] | None
-    """[query, position], None where all are."""
-    starts: NDArray[np.intp] | None
+    relevant: NDArray[np.bool_]
+    """[query, position] whether it is relevant."""
+    starts: NDArray[np.intp] | None = None
     """Where each group of ties begins in the flattened positions; None where nothing is tied."""
 
+    @cached_property
+    def total(self) -> NDArray[np.intp]:
+        """[query] R, the number of relevant items."""
+        total: NDArray[np.intp] = np.count_nonzero(self.relevant, axis=1)
+        return total
+
+    @cached_property
     def sizes(self) -> NDArray[np.intp]:
-        """The number of items in each group of ties."""
-        assert self.starts is not None
-        return np.diff(self.starts, append=self.gains.size)
+        """[group] t, the number of items tied."""
+        return np.diff(self.groups, append=self.gains.size)
 
-    def shared(self, x: NDArray[Any]) -> NDArray[Any]:
-        """[query, position] the mean of `x` over each position's group of ties, which is its expected value there."""
+    @cached_property
+    def groups(self) -> NDArray[np.intp]:
+        """[group] where it begins in the flattened positions, be it of one item."""
+        return np.arange(self.gains.size) if self.starts is None else self.starts
+
+    @cached_property
+    def tied_relevant(self) -> NDArray[np.intp]:
+        """[group] r, the number of relevant items among those tied."""
+        return np.add.reduceat(self.relevant.ravel(), self.groups, dtype=np.intp)
+
+    @cached_property
+    def probability(self) -> NDArray[Any]:
+        """[query, position] r / t, how probably a relevant item stands there."""
+        return self.relevant if self.starts is None else self.spread(self.tied_relevant / self.sizes)
+
+    @cached_property
+    def expected_gains(self) -> NDArray[Any]:
+        """[query, position] the mean gain of those tied."""
         if self.starts is None:
-            return x
-        sums = np.add.reduceat(x.ravel(), self.starts, dtype=np.float64)
-        sizes = self.sizes()
-        return np.repeat(sums / sizes, sizes).reshape(x.shape)
+            return self.gains
+        return self.spread(np.add.reduceat(self.gains.ravel(), self.starts, dtype=np.float64) / self.sizes)
 
-    def relevant(self, at: float | None) -> NDArray[np.bool_]:
-        """[query, position] what is relevant: above 0, or at least `at`."""
-        found = self.gains > 0 if at is None else self.gains >= at
-        return found if self.judged is None or at is None else found & self.judged
+    def spread(self, x: NDArray[Any]) -> NDArray[Any]:
+        """[query, position] in place of [group]."""
+        return np.repeat(x, self.sizes).reshape(self.gains.shape)
 
 
-def rank(scores: NDArray[Any], values: NDArray[Any], judged: NDArray[Any] | None = None, *, first: int = 0) -> Ranking:
-    """The ranking of a block of queries, sorted once for all measures; `first` is its first row, for messages.
+def rank(
+    scores: NDArray[Any],
+    values: NDArray[Any],
+    judged: NDArray[Any] | None = None,
+    *,
+    relevant_at: float | None = None,
+    first: int = 0,
+) -> list[tuple[NDArray[np.intp], Ranking]]:
+    """The ranking of a block of queries, sorted once for all measures: (rows, those without ties), (rows, those with).
 
-    Equal means equal: two scores are tied where the float32 (or float64) numbers are the same. Raises `DataError` for
-    scores that are not finite, and for values of judged items that are not.
+    Equal means equal: two scores are tied where the float32 (or float64) numbers are the same. Among many float32
+    cosines a few are so by chance, and ties take longer to reckon with, hence the parting. `first` is the block's first
+    row, for messages. Raises `DataError` for scores that are not finite, and for values of judged items that are not.
     """
     _check_finite("score", scores, first)
     keys = np.negative(scores, dtype=scores.dtype if scores.dtype in (np.float32, np.float64) else np.float64)
-    mask = None if judged is None else judged.astype(bool, copy=False)
-    if mask is not None:
-        keys[~mask] = np.inf
-        values = np.where(mask, values, 0)
+    if judged is not None:
+        judged = judged.astype(bool, copy=False)
+        keys[~judged] = np.inf
+        values = np.where(judged, values, 0)
     _check_finite("value", values, first)
     order = np.argsort(keys, axis=1)
     keys = np.take_along_axis(keys, order, axis=1)
     gains = np.take_along_axis(values, order, axis=1)
-    return Ranking(gains, None if mask is None else keys < np.inf, _ties(keys))
+    relevant = gains > 0 if relevant_at is None else (gains >= relevant_at) & (keys < np.inf)
+    new = _new_groups(keys)
+    tied = np.asarray(~new.all(axis=1))
+    if not tied.any():
+        return [(np.arange(len(tied)), Ranking(gains, relevant))]
+    rows, others = np.flatnonzero(tied), np.flatnonzero(~tied)
+    return [
+        (others, Ranking(gains[others], relevant[others])),
+        (rows, Ranking(gains[rows], relevant[rows], np.flatnonzero(new[rows]))),
+    ]
 
 
-def _ties(keys: NDArray[Any]) -> NDArray[np.intp] | None:
-    """Where groups of equal keys begin, flattened; unjudged items (infinite keys) stand alone, having no gain."""
+def _new_groups(keys: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a key differs from the one before; unjudged items (infinite keys) stand alone, having no gain to share."""
     new = np.ones(keys.shape, dtype=bool)
     np.not_equal(keys[:, 1:], keys[:, :-1], out=new[:, 1:])
     new[:, 1:] |= np.isinf(keys[:, 1:])
-    return None if new.all() else np.flatnonzero(new)
-
-
-def _rankings(arrays: tuple[NDArray[Any], ...]) -> Iterator[tuple[slice, Ranking]]:
-    """Blocks of queries, each ranked."""
-    queries, items = arrays[0].shape
-    step = max(1, BLOCK // max(items, 1))
-    for first in range(0, queries, step):
-        rows = slice(first, min(first + step, queries))
-        yield rows, rank(*(array[rows] for array in arrays), first=first)
+    return new
 
 
 def _by_query(
-    measure: Callable[[Ranking], Floats], scores: ArrayLike, values: ArrayLike, judged: ArrayLike | None
-) -> Floats:
-    """[query] the measure of every block, one after another."""
-    parts = [measure(ranking) for _, ranking in _rankings(_matrices(scores, values, judged))]
-    return np.concatenate(parts) if parts else np.empty(0)
+    measures: Mapping[str, Callable[[Ranking], Floats]],
+    scores: ArrayLike,
+    values: ArrayLike,
+    judged: ArrayLike | None,
+    relevant_at: float | None = None,
+) -> dict[str, Floats]:
+    """Each measure, [query]; block by block, each ranked once."""
+    arrays = _matrices(scores, values, judged)
+    queries, items = arrays[0].shape
+    found = {name: np.empty(queries) for name in measures}
+    step = max(1, BLOCK // max(items, 1))
+    for first in range(0, queries, step):
+        block = (array[first : first + step] for array in arrays)
+        for rows, ranking in rank(*block, relevant_at=relevant_at, first=first):
+            for name, measure in measures.items():
+                found[name][first + rows] = measure(ranking)
+    return found
 
 
 def _ratio(above: NDArray[Any], below: NDArray[Any]) -> Floats:
@@ -152,55 +195,42 @@ def _ratio(above: NDArray[Any], below: NDArray[Any]) -> Floats:
 # Measures of a ranking
 
 
-def _average_precision(ranking: Ranking, k: int | None, at: float | None) -> Floats:
-    relevant = ranking.relevant(at)
-    total = np.count_nonzero(relevant, axis=1)
-    positions = np.arange(1, relevant.shape[1] + 1)[:k]
+def _average_precision(ranking: Ranking, k: int | None) -> Floats:
+    row, place = np.nonzero(ranking.probability[:, :k])  # few items are relevant, so only those are looked at
     if ranking.starts is None:
-        row, place = np.nonzero(relevant[:, :k])  # few are relevant, so only those are looked at
         found: NDArray[Any] = np.arange(1, len(row) + 1) - np.searchsorted(row, row)
     else:
-        probability, down_to = _expected_found(ranking, relevant)
-        row, place = np.nonzero(probability[:, :k])
-        found = probability[row, place] * down_to[row, place]
-    return _ratio(np.bincount(row, found / positions[place], minlength=len(total)), total)
+        found = ranking.probability[row, place] * _expected_down_to(ranking, row, place)
+    return _ratio(np.bincount(row, found / (place + 1), minlength=len(ranking.total)), ranking.total)
 
 
-def _expected_found(ranking: Ranking, relevant: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """[query, position] P(the item is relevant), and relevant items expected down to it if it is: r / t and C + 1 + ….
-
-    Where no item of the group is relevant the second is of no account, since the first is 0.
-    """
-    assert ranking.starts is not None
-    sizes = ranking.sizes()
-    inside = np.add.reduceat(relevant.ravel(), ranking.starts, dtype=np.int64)
-    row = ranking.starts // relevant.shape[1]
-    down_to = np.cumsum(inside)
-    above = down_to - inside - np.concatenate(([0], np.cumsum(relevant.sum(axis=1))))[row]
-    slope: NDArray[Any] = (inside - 1) / np.maximum(sizes - 1, 1)
-    j = np.arange(relevant.size) - np.repeat(ranking.starts, sizes)
-    probability: Floats = np.repeat(inside / sizes, sizes).reshape(relevant.shape)
-    found: NDArray[Any] = np.repeat(above + 1, sizes) + j * np.repeat(slope, sizes)
-    return probability, found.reshape(relevant.shape)
+def _expected_down_to(ranking: Ranking, row: NDArray[np.intp], place: NDArray[np.intp]) -> NDArray[Any]:
+    """C + 1 + j (r − 1) / (t − 1): relevant items expected down to these positions, where one is relevant."""
+    at = row * ranking.gains.shape[1] + place
+    group = np.searchsorted(ranking.groups, at, side="right") - 1
+    inside = ranking.tied_relevant[group]
+    earlier_rows = np.cumsum(ranking.total) - ranking.total
+    above = (np.cumsum(ranking.tied_relevant) - ranking.tied_relevant)[group] - earlier_rows[row]
+    below = (at - ranking.groups[group]) * ((inside - 1) / np.maximum(ranking.sizes[group] - 1, 1))
+    expected: NDArray[Any] = above + 1 + below
+    return expected
 
 
-def _recall(ranking: Ranking, k: int, at: float | None) -> Floats:
-    relevant = ranking.relevant(at)
-    return _ratio(ranking.shared(relevant)[:, :k].sum(axis=1), np.count_nonzero(relevant, axis=1))
+def _recall(ranking: Ranking, k: int) -> Floats:
+    return _ratio(ranking.probability[:, :k].sum(axis=1), ranking.total)
 
 
-def _hit_rate(ranking: Ranking, k: int, at: float | None) -> Floats:
+def _hit_rate(ranking: Ranking, k: int) -> Floats:
     """1 − Π over positions to k of (t − r − j) / (t − j), the chance to draw an irrelevant one after j such draws."""
-    relevant = ranking.relevant(at)
     if ranking.starts is None:
-        hit = relevant[:, :k].any(axis=1).astype(np.float64)
+        hit = ranking.relevant[:, :k].any(axis=1).astype(np.float64)
     else:
-        sizes = ranking.sizes()
-        left = np.repeat(sizes, sizes) - (np.arange(relevant.size) - np.repeat(ranking.starts, sizes))
-        inside = np.add.reduceat(relevant.ravel(), ranking.starts, dtype=np.int64)
-        miss = np.maximum(left - np.repeat(inside, sizes), 0) / left
-        hit = 1.0 - miss.reshape(relevant.shape)[:, :k].prod(axis=1)
-    return np.where(relevant.any(axis=1), hit, np.nan)
+        width = ranking.gains.shape[1]
+        ends = ranking.spread(ranking.groups + ranking.sizes)[:, :k]
+        left = ends - (np.arange(len(ends))[:, None] * width + np.arange(ends.shape[1]))
+        miss = np.maximum(left - ranking.spread(ranking.tied_relevant)[:, :k], 0) / left
+        hit = 1.0 - miss.prod(axis=1)
+    return np.where(ranking.total > 0, hit, np.nan)
 
 
 def _ndcg(ranking: Ranking, k: int | None) -> Floats:
@@ -211,7 +241,7 @@ def _ndcg(ranking: Ranking, k: int | None) -> Floats:
     discounts = 1 / np.log2(np.arange(2, width + 2))
     # Not by a matrix product, whose rounding would depend on how many queries stand in the block.
     ideal = (_largest(gains, width) * discounts).sum(axis=1)
-    return _ratio((ranking.shared(gains)[:, :width] * discounts).sum(axis=1), ideal)
+    return _ratio((ranking.expected_gains[:, :width] * discounts).sum(axis=1), ideal)
 
 
 def _largest(gains: NDArray[Any], width: int) -> Floats:
@@ -239,7 +269,8 @@ def average_precision(
     finite and for shapes that differ.
     """
     _check_k(k)
-    return _by_query(lambda ranking: _average_precision(ranking, k, relevant_at), scores, values, judged)
+    measure = {"": lambda ranking: _average_precision(ranking, k)}
+    return _by_query(measure, scores, values, judged, relevant_at)[""]
 
 
 def recall(
@@ -255,7 +286,8 @@ def recall(
     In [0, 1]; NaN where nothing is relevant. Not the hit rate, which differs as soon as two items are relevant.
     """
     _check_k(k)
-    return _by_query(lambda ranking: _recall(ranking, k, relevant_at), scores, values, judged)
+    measure = {"": lambda ranking: _recall(ranking, k)}
+    return _by_query(measure, scores, values, judged, relevant_at)[""]
 
 
 def hit_rate(
@@ -272,7 +304,8 @@ def hit_rate(
     many papers call R@k.
     """
     _check_k(k)
-    return _by_query(lambda ranking: _hit_rate(ranking, k, relevant_at), scores, values, judged)
+    measure = {"": lambda ranking: _hit_rate(ranking, k)}
+    return _by_query(measure, scores, values, judged, relevant_at)[""]
 
 
 def ndcg(scores: ArrayLike, values: ArrayLike, judged: ArrayLike | None = None, *, k: int | None = None) -> Floats:
@@ -282,7 +315,7 @@ def ndcg(scores: ArrayLike, values: ArrayLike, judged: ArrayLike | None = None, 
     Does not depend on the values' scale. In [0, 1]; NaN where the ideal is 0. Raises `DataError` for values below 0.
     """
     _check_k(k)
-    return _by_query(lambda ranking: _ndcg(ranking, k), scores, values, judged)
+    return _by_query({"": lambda ranking: _ndcg(ranking, k)}, scores, values, judged)[""]
 
 
 def retrieval(
@@ -293,17 +326,12 @@ def retrieval(
     mAP, mAP@10, R@1, R@5, R@10, hit@10, nDCG@10: each equal to its own function. `relevant_at` does not touch nDCG.
     """
     measures: dict[str, Callable[[Ranking], Floats]] = {
-        "mAP": lambda ranking: _average_precision(ranking, None, relevant_at),
-        "mAP@10": lambda ranking: _average_precision(ranking, 10, relevant_at),
-        "R@1": lambda ranking: _recall(ranking, 1, relevant_at),
-        "R@5": lambda ranking: _recall(ranking, 5, relevant_at),
-        "R@10": lambda ranking: _recall(ranking, 10, relevant_at),
-        "hit@10": lambda ranking: _hit_rate(ranking, 10, relevant_at),
+        "mAP": lambda ranking: _average_precision(ranking, None),
+        "mAP@10": lambda ranking: _average_precision(ranking, 10),
+        "R@1": lambda ranking: _recall(ranking, 1),
+        "R@5": lambda ranking: _recall(ranking, 5),
+        "R@10": lambda ranking: _recall(ranking, 10),
+        "hit@10": lambda ranking: _hit_rate(ranking, 10),
         "nDCG@10": lambda ranking: _ndcg(ranking, 10),
     }
-    arrays = _matrices(scores, values, judged)
-    found = {name: np.empty(len(arrays[0])) for name in measures}
-    for rows, ranking in _rankings(arrays):
-        for name, measure in measures.items():
-            found[name][rows] = measure(ranking)
-    return found
+    return _by_query(measures, scores, values, judged, relevant_at)

@@ -1,0 +1,5 @@
+"""`python -m earmark` is `earmark`."""
+
+from earmark.cli import main
+
+main()

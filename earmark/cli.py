@@ -1,0 +1,417 @@
+"""The commands, one a step. Exit 0: done; 1: done, but something was left out or `[expected]` was missed; 2: refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from earmark import console
+from earmark.errors import ConfigError, EarmarkError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from earmark.data.collection import Collection
+    from earmark.measure.evaluate import Scorer
+    from earmark.model.dual_encoder import DualEncoder
+
+LEFT_OUT = 1
+REFUSED = 2
+STDOUT = Path("-")
+
+app = typer.Typer(
+    name="earmark",
+    help="How well does a sound match words? Learns it from captions and from people's ratings, and measures it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+data = typer.Typer(help="Make and check collections: clips, captions and ratings in a folder.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+DataOption = Annotated[Path, typer.Option("--data", help="The collection's folder.", show_default=False)]
+SplitOption = Annotated[
+    Optional[str],  # noqa: UP045  (typer reads this at run time)
+    typer.Option("--split", help="evaluation where there is one, else all clips but *-lists.", show_default=False),
+]
+JsonOption = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--json", help="Write JSON to FILE, or without FILE to standard output.", metavar="[FILE]"),
+]
+SeedOption = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
+
+
+# Collections
+
+
+@data.command("soundscapes")
+def data_soundscapes(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    clips: Annotated[int, typer.Option(help="How many clips, 3–6 s each.", min=1)] = 1000,
+    seed: SeedOption = 0,
+) -> None:
+    """Generate a collection whose relevance is known: synthesised events, captions, simulated raters.
+
+    Example: `earmark data soundscapes soundscapes --clips 1000 --seed 0`
+    """
+    from earmark.data import soundscapes
+
+    with console.progress() as progress:
+        found = soundscapes.generate(folder, clips=clips, seed=seed, progress=_stage(progress, "generating clips"))
+    _say_collection(found)
+
+
+@data.command("import")
+def data_import(
+    table: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a row a sound.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    audio: Annotated[Path, typer.Option(metavar="ROOT", help="The folder that the sounds' paths start from.")],
+    path: Annotated[str, typer.Option(metavar="COL", help="The column with the sounds' paths.")],
+    text: Annotated[
+        list[str], typer.Option(metavar="COL", help="A column with a caption; may be given several times.")
+    ],
+    encoding: Annotated[str, typer.Option(help="Of the CSV.")] = "utf-8",
+    split: Annotated[Optional[str], typer.Option(metavar="COL", help="The column with the splits.")] = None,  # noqa: UP045
+    holdout: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="SHARE", help="Keep this share of the clips apart as `evaluation`."),
+    ] = None,
+    group: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="COL", help="Clips that are equal here stay together in every split."),
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Make a collection of any captions CSV; the sounds stay where they are.
+
+    Example: `earmark data import sounds.csv mine --audio ~/sounds --path file --text description --holdout 0.2`
+    """
+    from earmark.data import tables
+
+    found = tables.import_table(
+        table,
+        folder,
+        audio=audio,
+        path=path,
+        texts=text,
+        encoding=encoding,
+        split=split,
+        holdout=holdout,
+        group=group,
+        seed=seed,
+    )
+    _say_collection(found)
+    _exit_with(found.problems, "rows were left out or need a look")
+
+
+@data.command("clotho")
+def data_clotho(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    source: Annotated[
+        Path, typer.Option("--from", metavar="FOLDER", help="Where the published files are, at any depth.")
+    ],
+) -> None:
+    """Make a collection of Clotho v2.1 and its graded ratings (GrRel), from files of the published names.
+
+    Parts may be missing. Example: `earmark data clotho clotho --from ~/downloads`
+    """
+    from earmark.data import clotho
+
+    raise NotImplementedError(clotho)
+
+
+@data.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A collection.")],
+    json_to: JsonOption = None,
+) -> None:
+    """List every problem of a collection by file and line; decodes every sound.
+
+    Example: `earmark data check soundscapes`
+    """
+    found = _read(folder)
+    with console.progress() as progress:
+        problems = found.check(progress=_stage(progress, "checking sounds"))
+    if json_to is not None:
+        _json([problem._asdict() for problem in problems], json_to)
+        raise typer.Exit(LEFT_OUT if problems else 0)
+    _say_collection(found)
+    _exit_with(problems, "problems")
+    console.out().print("no problems")
+
+
+# Learning and measuring
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, such as recipes/joint.toml.")],
+    folder: DataOption,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="A new folder for the run.", show_default=False)],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    sets: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: train.seed=3, objective.0.weight=0.5."),
+    ] = None,
+) -> None:
+    """Learn a recipe's model from a collection.
+
+    Example: `earmark train recipes/soundscapes.toml --data soundscapes --out runs/first`
+    """
+    from earmark.learn.recipe import Recipe
+
+    loaded = Recipe.read(recipe, sets or [])
+    collection = _read(folder)
+    from earmark.learn import train as learn
+
+    with console.progress() as progress:
+        result = learn.train(
+            loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
+        )
+    console.out().print(
+        f"{out}: {result.epochs} epochs on {collection.name} ({console.KIND[collection.kind]}); kept epoch "
+        f"{result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
+        "(the split that stopped training: not a test result)",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    _exit_with([*collection.problems, *result.problems], "rows or clips were left out")
+
+
+def _epoch(line: dict[str, Any]) -> str:
+    """An epoch's line of the log, for people."""
+    star = "  *" if line["best_epoch"] == line["epoch"] else ""
+    return (
+        f"epoch {line['epoch']:3d}  train loss {line['train_loss']:.4f}  val loss {line['val_loss']:.4f}  "
+        f"val mAP {line['val_mAP']:.4f}  lr {line['lr']:.0e}  {line['seconds']:.1f} s{star}"
+    )
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A trained run.")],
+    folder: DataOption,
+    split: SplitOption = None,
+    json_to: JsonOption = None,
+    trec: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Write TREC qrels and runs there."),
+    ] = None,
+) -> None:
+    """Measure a run: retrieval in both directions, and its correlation with people's ratings.
+
+    Example: `earmark evaluate runs/first --data soundscapes --json result.json`
+    """
+    from earmark.config import read_toml
+    from earmark.measure.evaluate import evaluate as measure
+    from earmark.measure.evaluate import write_trec
+
+    collection = _read(folder)
+    split = split or _default_split(collection)
+    scorer, without, problems = _scorer(run, collection, split)
+    numbers = measure(collection, split, scorer, without=without).numbers()
+    trained = read_toml(run / "config.toml")
+    if trec is not None:
+        write_trec(trec, collection, split, scorer, without=without)
+    if json_to is not None:
+        _json(numbers, json_to)
+    if json_to != STDOUT:
+        console.show_evaluation(numbers, _heading(run, collection, split, trained.get("data", {})))
+    missed = _missed(run, trained, numbers)
+    for line in missed:
+        console.err().print(f"[expected] missed: {line}", highlight=False, markup=False, soft_wrap=True)
+    problems = [*collection.problems, *problems]
+    console.show_problems(problems, "rows or clips were left out")
+    raise typer.Exit(LEFT_OUT if missed or problems else 0)
+
+
+def _missed(run: Path, trained: dict[str, Any], numbers: dict[str, Any]) -> list[str]:
+    from earmark.learn.recipe import expected_of
+
+    expected = expected_of(trained, str(run / "config.toml"))
+    return expected.missed(numbers) if expected else []
+
+
+def _heading(run: Path, collection: Collection, split: str | None, trained: dict[str, Any]) -> str:
+    """What the numbers below it are numbers of, and what the run has seen of it."""
+    gallery = [clip.clip_id for clip in collection.gallery(split)]
+    seen = len(set(gallery) & set(trained.get("clips", [])))
+    notes = [f"{len(gallery):,} clips, {seen:,} of them in the run's training data"]
+    if trained.get("monitor_split") == split and trained.get("name") == collection.name:
+        notes.append("this split also stopped training: not a test result")
+    kind = console.KIND[collection.kind]
+    return f"{run.name} on {collection.name} ({kind}), split {split or 'all'}: {'; '.join(notes)}."
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN RUN …", help="Two or more; each is set against the first.")
+    ],
+    folder: DataOption,
+    split: SplitOption = None,
+    json_to: JsonOption = None,
+) -> None:
+    """Compare runs pairwise on the same queries and rated pairs, with intervals and corrected p values.
+
+    Example: `earmark compare runs/infonce runs/joint --data soundscapes --split evaluation`
+    """
+    from earmark.measure.evaluate import Evaluation
+    from earmark.measure.evaluate import compare as compare_evaluations
+    from earmark.measure.evaluate import evaluate as measure
+
+    if len(runs) < 2 or len(set(runs)) < len(runs):
+        raise ConfigError(
+            f"compare: {len(runs)} runs, {len(set(runs))} of them different; expected two different ones."
+        )
+    collection = _read(folder)
+    split = split or _default_split(collection)
+    found: dict[str, Evaluation] = {}
+    problems: list[Problem] = list(collection.problems)
+    for run in runs:
+        scorer, without, unread = _scorer(run, collection, split)
+        found[str(run)] = measure(collection, split, scorer, without=without)
+        problems += unread
+    comparisons = compare_evaluations(found)
+    if json_to is not None:
+        _json([_comparison(c, runs[0], collection, split) for c in comparisons], json_to)
+    if json_to != STDOUT:
+        kind = console.KIND[collection.kind]
+        console.out().print(f"{collection.name} ({kind}), split {split or 'all'}", highlight=False, markup=False)
+        console.show_comparisons(comparisons, str(runs[0]))
+    _exit_with(problems, "rows or clips were left out")
+
+
+def _comparison(comparison: Any, first: Path, collection: Collection, split: str | None) -> dict[str, Any]:
+    difference = comparison.difference
+    return {
+        "collection": collection.name,
+        "kind": collection.kind,
+        "split": split or "all",
+        "run": comparison.run,
+        "reference": str(first),
+        "measure": comparison.measure,
+        "value": comparison.value,
+        "reference_value": comparison.reference,
+        "difference": difference.difference,
+        "interval": list(difference.interval),
+        "p": difference.p,
+        "p_holm": comparison.p_holm,
+        "n": difference.n,
+    }
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what this machine has: libraries, precision, models, folders.
+
+    Example: `earmark doctor`
+    """
+    from earmark.doctor import findings
+
+    rows = findings()
+    console.show_table(["what", "found", ""], [[row.what, row.found, "" if row.fine else "look here"] for row in rows])
+    raise typer.Exit(0 if all(row.fine for row in rows) else LEFT_OUT)
+
+
+# What several commands share
+
+
+def _read(folder: Path) -> Collection:
+    from earmark.data.collection import Collection
+
+    return Collection.read(folder)
+
+
+def _default_split(collection: Collection) -> str | None:
+    return "evaluation" if "evaluation" in collection.splits else None
+
+
+def _scorer(run: Path, collection: Collection, split: str | None) -> tuple[Scorer, frozenset[str], list[Problem]]:
+    """The cosines of a run's embeddings, the clips that have none, and why."""
+    from earmark.model.dual_encoder import DualEncoder
+
+    model: DualEncoder = DualEncoder.load(run)
+    rated = {rating.clip_id for rating in collection.rated(split)}
+    asked = {rating.caption_id for rating in collection.rated(split)}
+    inside = {clip.clip_id for clip in collection.gallery(split)}
+    clips = [clip for clip in collection.clips if clip.clip_id in inside | rated]
+    captions = [c for c in collection.captions if c.clip_id in inside or c.caption_id in asked]
+    with console.progress() as progress:
+        clip_vectors, caption_vectors, problems = model.embed_collection(collection, clips, captions, progress)
+    without = frozenset(clip.clip_id for clip in clips) - set(clip_vectors.ids)
+    return lambda texts, sounds: caption_vectors.rows(texts) @ clip_vectors.rows(sounds).T, without, problems
+
+
+def _stage(progress: console.Stages, what: str) -> Any:
+    return lambda done, all_: progress(what, done, all_)
+
+
+def _say_collection(found: Collection) -> None:
+    counts = ", ".join(f"{split} {len(found.gallery(split)):,}" for split in found.splits)
+    console.out().print(
+        f"{found.name} ({console.KIND[found.kind]}) in {found.root}: {len(found.clips):,} clips ({counts}), "
+        f"{len(found.captions):,} captions, {len(found.ratings):,} ratings",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _exit_with(problems: Sequence[Problem], what: str) -> None:
+    """Lists problems and ends with exit code 1 where there are any."""
+    console.show_problems(problems, what)
+    if problems:
+        raise typer.Exit(LEFT_OUT)
+
+
+def _json(value: Any, to: Path) -> None:
+    console.show_json(value, None if to == STDOUT else to)
+
+
+def _with_json_target(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `-` put after a `--json` that no file follows (typer has no options with optional values)."""
+    out: list[str] = []
+    for place, argument in enumerate(arguments):
+        out.append(argument)
+        following = arguments[place + 1] if place + 1 < len(arguments) else "--"
+        if argument == "--json" and following.startswith("-") and following != "-":
+            out.append("-")
+    return out
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    console.err().print(f"note: {message}", highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """The entry point: errors become one line and exit code 2."""
+    warnings.showwarning = _warn
+    try:
+        code = app(args=_with_json_target(sys.argv[1:]), standalone_mode=False)
+    except EarmarkError as error:
+        code = _refuse(str(error))
+    except typer.Exit as error:
+        code = error.exit_code
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        code = _refuse(f"{error.filename or 'earmark'}: {error.strerror or error}. Check the path and the disk.")
+    sys.exit(code)
+
+
+def _refuse(message: str) -> int:
+    console.err().print(" ".join(message.split()), style="red", highlight=False, markup=False, soft_wrap=True)
+    return REFUSED

@@ -1,0 +1,170 @@
+"""What commands show: progress on standard error, results as tables or JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from earmark.errors import Problem
+from earmark.files import write_text
+
+if TYPE_CHECKING:
+    from earmark.measure.evaluate import Comparison
+
+SHOWN = 20
+"""Problems that are listed before the rest are only counted."""
+KIND = {"recorded": "recorded", "generated": "GENERATED", "proxy": "PROXY"}
+"""How a collection's kind stands beside every number."""
+
+
+def out() -> Console:
+    """Standard output; as wide as its text where it is not a terminal, so that nothing is cut in files and pipes."""
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+def err() -> Console:
+    """Standard error."""
+    return Console(stderr=True)
+
+
+@contextmanager
+def progress() -> Iterator[Stages]:
+    """A callback (what, done, all) that shows a bar a stage while the block runs."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err(), transient=True) as bars:
+        yield Stages(bars)
+
+
+class Stages:
+    """One bar a stage; a stage that is done leaves the screen to the next."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+        self._what = ""
+
+    def __call__(self, what: str, done: int, all_: int) -> None:
+        """Shows that `done` of `all_` are done."""
+        if what != self._what:
+            if self._task is not None:
+                self._bars.remove_task(self._task)
+            self._task, self._what = self._bars.add_task(what, total=all_), what
+        assert self._task is not None
+        self._bars.update(self._task, completed=done, total=all_)
+
+    def line(self, text: str) -> None:
+        """Prints a line above the bars."""
+        self._bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_problems(problems: Sequence[Problem], what: str) -> None:
+    """Lists what was left out or looks wrong, the first twenty and the count of all, on standard error."""
+    if not problems:
+        return
+    console = err()
+    for problem in problems[:SHOWN]:
+        console.print(f"  {problem}", highlight=False, markup=False, soft_wrap=True)
+    if len(problems) > SHOWN:
+        console.print(f"  … and {len(problems) - SHOWN} more")
+    console.print(f"{len(problems)} {what}", highlight=False, markup=False)
+
+
+def show_json(value: Any, to: Path | None) -> None:
+    """Prints JSON, or writes it to a file."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    if to is None:
+        sys.stdout.write(text)
+    else:
+        write_text(to, text)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Prints a table, the first column to the left, the others to the right."""
+    table = Table(title=title or None, title_justify="left", title_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
+    for row in rows:
+        table.add_row(*row)
+    out().print(table, highlight=False, markup=False)
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number as tables show it; "undefined" for None."""
+    if value is None:
+        return "undefined"
+    return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}"
+
+
+def interval(bounds: Sequence[Any] | None) -> str:
+    """`[0.187, 0.210]`."""
+    return f"[{number(bounds[0])}, {number(bounds[1])}]" if bounds else ""
+
+
+def show_evaluation(numbers: Mapping[str, Any], heading: str) -> None:
+    """Prints an evaluation's numbers with what they are numbers of."""
+    console = out()
+    console.print(heading, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Protocol: {numbers['protocol']}.", highlight=False, markup=False, soft_wrap=True)
+    there, back = numbers["text_to_audio"], numbers["audio_to_text"]
+    measures = [key for key in there if "interval" not in key and key not in ("queries", "undefined")]
+    rows = [[key, number(there[key]), number(back[key])] for key in measures]
+    rows.insert(1, ["  95 % interval", interval(there["mAP interval"]), interval(back["mAP interval"])])
+    rows += [[key, number(there[key]), number(back[key])] for key in ("queries", "undefined")]
+    show_table(["retrieval", "text → audio", "audio → text"], rows)
+    if "ratings" in numbers:
+        rated = numbers["ratings"]
+        rows = [
+            ["Spearman ρ, pooled", number(rated["spearman"]), interval(rated["interval"])],
+            [
+                "Spearman ρ within lists, mean",
+                number(rated["spearman_within_lists"]),
+                interval(rated["spearman_within_lists interval"]),
+            ],
+            ["Kendall τ, pooled", number(rated["kendall"]), ""],
+            ["Kendall τ within lists, mean", number(rated["kendall_within_lists"]), ""],
+            ["nDCG@10 (judged clips)", number(rated["nDCG@10(judged)"]), ""],
+        ]
+        pairs = f"ratings: {rated['pairs']:,} pairs, {rated['captions']:,} captions"
+        show_table([pairs, "value", "95 % interval"], rows)
+
+
+def show_comparisons(comparisons: Sequence[Comparison], first: str) -> None:
+    """Prints each run's paired differences from the first."""
+    rows = [
+        [
+            c.run,
+            c.measure,
+            number(c.value),
+            number(c.reference),
+            f"{c.difference.difference:+.3f}",
+            interval(c.difference.interval),
+            number(c.difference.p),
+            number(c.p_holm),
+            number(c.difference.n),
+        ]
+        for c in comparisons
+    ]
+    show_table(["run", "measure", "its", f"{first}'s", "difference", "95 % interval", "p", "p (Holm)", "n"], rows)

@@ -1,0 +1,133 @@
+"""A run's folder: whose it is, what is written into it, and what it says of itself.
+
+It holds `config.toml` (the complete recipe, what fed the encoders, the data), `log.jsonl` (a line an epoch),
+`checkpoint/`, and at the end `model.safetensors` (the best epoch's weights) and `card.md`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from earmark.config import read_toml
+from earmark.data.collection import Collection
+from earmark.errors import ConfigError, Problem
+from earmark.files import write_text
+from earmark.learn.objectives import Objective
+from earmark.learn.recipe import Recipe
+from earmark.model.dual_encoder import DualEncoder
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    run: Path
+    epochs: int
+    best_epoch: int
+    monitor: str
+    """`val_loss` or `val_mAP`."""
+    best: float
+    monitor_split: str
+    problems: list[Problem]
+    """Clips that could not be read; they and their captions were left out."""
+
+
+@contextmanager
+def claimed(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> Iterator[None]:
+    """The folder for this process alone.
+
+    Raises `ConfigError` where it holds another run, anything else, or a run that is at work.
+    """
+    if (out / "config.toml").exists():
+        if not resume:
+            raise ConfigError(f"{out}: holds a run already. Go on with it (--resume), or choose another folder.")
+        _check_same(out / "config.toml", recipe, collection)
+    elif out.exists() and (not out.is_dir() or any(path.name != ".lock" for path in out.iterdir())):
+        raise ConfigError(f"{out}: not empty and not a run. Choose another folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{out}: another process is training in it. Wait, or choose another folder.") from None
+        yield
+
+
+def _check_same(config: Path, recipe: Recipe, collection: Collection) -> None:
+    """Raises `ConfigError` where the run was started with another recipe or other data."""
+    found = read_toml(config)
+    wanted: dict[str, Any] = json.loads(json.dumps(recipe.complete()))
+    differing = [key for key in wanted if key != "expected" and wanted[key] != found.get(key)]
+    if found.get("data", {}).get("fingerprint") != fingerprint(collection):
+        differing.append("data")
+    if differing:
+        raise ConfigError(
+            f"{config}: the run was started with another {' and '.join(differing)}. "
+            "Resume with what it was started with, or choose another folder."
+        )
+
+
+def fingerprint(collection: Collection) -> str:
+    """32 hex digits that change with any clip, caption, rating or vector (not with the bytes of sounds)."""
+    digest = hashlib.sha256()
+    for name in ("clips.csv", "captions.csv", "ratings.csv", "clip_vectors.npz", "caption_vectors.npz"):
+        path = collection.root / name
+        digest.update(name.encode() + (path.read_bytes() if path.exists() else b""))
+    return digest.hexdigest()[:32]
+
+
+def write_config(
+    out: Path, recipe: Recipe, collection: Collection, monitor_split: str, model: DualEncoder, trained_on: Sequence[str]
+) -> None:
+    """Writes `config.toml`; `trained_on` are the clips that training sees."""
+    data = {
+        "name": collection.name,
+        "kind": collection.kind,
+        "fingerprint": fingerprint(collection),
+        "monitor_split": monitor_split,
+        "clips": sorted(trained_on),
+    }
+    tables = {**recipe.complete(), "inputs": asdict(model.inputs), "data": data}
+    write_text(out / "config.toml", tomli_w.dumps(tables))
+
+
+def write_log(out: Path, kept: int, line: Mapping[str, Any]) -> int:
+    """Appends a line to `log.jsonl` after its first `kept` ones, and gives how many there are now."""
+    path = out / "log.jsonl"
+    lines = path.read_text().splitlines()[:kept] if path.exists() else []
+    lines.append(json.dumps(line))
+    write_text(path, "\n".join(lines) + "\n")
+    return len(lines)
+
+
+def write_card(recipe: Recipe, collection: Collection, result: Result, objectives: Sequence[Objective]) -> None:
+    """Writes `card.md`: what was learned from what, and what the numbers mean."""
+    audio, text = recipe.encoders.audio, recipe.encoders.text
+    licence = collection.about.get("licence", "not stated")
+    lines = [f"- Data: {collection.name} ({collection.kind.upper()}), licence {licence}."]
+    for objective in objectives:
+        items = "rated lists" if objective.config.of_ratings else "captioning pairs"
+        lines.append(
+            f"- Objective: {objective.config.name}, weight {objective.config.weight:g}: {len(objective.items):,} "
+            f"{items}, {len(objective.clip_ids):,} clips."
+        )
+    source = f"weights {audio.weights}" if audio.encoder == "cnn14" else "a head on the collection's vectors"
+    lines += [
+        f"- Audio encoder: {audio.encoder} ({source}). Text encoder: {text.encoder} (frozen).",
+        f"- Seed {recipe.train.seed}; {result.epochs} epochs, kept is epoch {result.best_epoch}.",
+        f"- {result.monitor} {result.best:.4f} on {result.monitor_split}, which also stopped training: no test result.",
+        f"- Clips left out because they could not be read: {len(result.problems)}.",
+        "- The sentence encoder learned from texts of the web, which may hold captions of the data.",
+    ]
+    if audio.encoder == "cnn14" and audio.weights != "none":
+        lines.append("- The pretrained audio weights learned from AudioSet, whose sounds may overlap with the data.")
+    write_text(result.run / "card.md", "\n".join([f"# {result.run.name}", "", *lines]) + "\n")
