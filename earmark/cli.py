@@ -1,4 +1,7 @@
-"""The commands, one a step. Exit 0: done; 1: done, but something was left out or `[expected]` was missed; 2: refused."""
+"""The commands, one a step.
+
+Exit 0: done; 1: done, but something was left out or `[expected]` was missed; 2: refused.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,21 @@ def data_clotho(
     """
     from earmark.data import clotho
 
-    raise NotImplementedError(clotho)
+    found, report = clotho.from_folder(source, folder)
+    _say_collection(found)
+    console.show_table(
+        ["Table 1", "relevance", *(f"{split}: clips / captions" for split in clotho.SPLITS)],
+        [row.cells() for row in report.table],
+    )
+    for part in report.missing:
+        console.say(f"not there: {part}")
+    if report.differing:
+        rated = sum(each.rated for each in report.differing)
+        console.say(
+            f"{len(report.differing)} captions ({rated} of them rated) differ between Clotho and GrRel; "
+            "Clotho's text is kept, GrRel's stands in the column text_grrel of captions.csv"
+        )
+    _exit_with(report.problems, "files or rows are not as published")
 
 
 @data.command("check")
@@ -143,7 +160,7 @@ def data_check(
         raise typer.Exit(LEFT_OUT if problems else 0)
     _say_collection(found)
     _exit_with(problems, "problems")
-    console.out().print("no problems")
+    console.say("no problems")
 
 
 # Learning and measuring
@@ -174,13 +191,10 @@ def train(
         result = learn.train(
             loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
         )
-    console.out().print(
+    console.say(
         f"{out}: {result.epochs} epochs on {collection.name} ({console.KIND[collection.kind]}); kept epoch "
         f"{result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
-        "(the split that stopped training: not a test result)",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        "(the split that stopped training: not a test result)"
     )
     _exit_with([*collection.problems, *result.problems], "rows or clips were left out")
 
@@ -226,16 +240,16 @@ def evaluate(
         console.show_evaluation(numbers, _heading(run, collection, split, trained.get("data", {})))
     missed = _missed(run, trained, numbers)
     for line in missed:
-        console.err().print(f"[expected] missed: {line}", highlight=False, markup=False, soft_wrap=True)
+        console.complain(f"[expected] missed: {line}")
     problems = [*collection.problems, *problems]
     console.show_problems(problems, "rows or clips were left out")
     raise typer.Exit(LEFT_OUT if missed or problems else 0)
 
 
 def _missed(run: Path, trained: dict[str, Any], numbers: dict[str, Any]) -> list[str]:
-    from earmark.learn.recipe import expected_of
+    from earmark.learn.recipe import read_expected
 
-    expected = expected_of(trained, str(run / "config.toml"))
+    expected = read_expected(trained, f"{run / 'config.toml'}: expected")
     return expected.missed(numbers) if expected else []
 
 
@@ -284,7 +298,7 @@ def compare(
         _json([_comparison(c, runs[0], collection, split) for c in comparisons], json_to)
     if json_to != STDOUT:
         kind = console.KIND[collection.kind]
-        console.out().print(f"{collection.name} ({kind}), split {split or 'all'}", highlight=False, markup=False)
+        console.say(f"{collection.name} ({kind}), split {split or 'all'}")
         console.show_comparisons(comparisons, str(runs[0]))
     _exit_with(problems, "rows or clips were left out")
 
@@ -356,12 +370,9 @@ def _stage(progress: console.Stages, what: str) -> Any:
 
 def _say_collection(found: Collection) -> None:
     counts = ", ".join(f"{split} {len(found.gallery(split)):,}" for split in found.splits)
-    console.out().print(
+    console.say(
         f"{found.name} ({console.KIND[found.kind]}) in {found.root}: {len(found.clips):,} clips ({counts}), "
-        f"{len(found.captions):,} captions, {len(found.ratings):,} ratings",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{len(found.captions):,} captions, {len(found.ratings):,} ratings"
     )
 
 
@@ -388,7 +399,7 @@ def _with_json_target(arguments: Sequence[str]) -> list[str]:
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    console.err().print(f"note: {message}", highlight=False, markup=False, soft_wrap=True)
+    console.complain(f"note: {message}")
 
 
 def main() -> None:
@@ -413,5 +424,5 @@ def main() -> None:
 
 
 def _refuse(message: str) -> int:
-    console.err().print(" ".join(message.split()), style="red", highlight=False, markup=False, soft_wrap=True)
+    console.complain(" ".join(message.split()))
     return REFUSED

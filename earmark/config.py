@@ -101,7 +101,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _described(hint: Any) -> str:
-    parts = []
+    parts: list[str] = []
     for each in _alternatives(hint):
         if typing.get_origin(each) is Literal:
             parts.extend(f'"{value}"' for value in typing.get_args(each))

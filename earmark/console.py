@@ -43,6 +43,16 @@ def err() -> Console:
     return Console(stderr=True)
 
 
+def say(text: str) -> None:
+    """Prints a line to standard output, as it is."""
+    out().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Prints a line to standard error, as it is."""
+    err().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def progress() -> Iterator[Stages]:
     """A callback (what, done, all) that shows a bar a stage while the block runs."""
@@ -84,12 +94,11 @@ def show_problems(problems: Sequence[Problem], what: str) -> None:
     """Lists what was left out or looks wrong, the first twenty and the count of all, on standard error."""
     if not problems:
         return
-    console = err()
     for problem in problems[:SHOWN]:
-        console.print(f"  {problem}", highlight=False, markup=False, soft_wrap=True)
+        complain(f"  {problem}")
     if len(problems) > SHOWN:
-        console.print(f"  … and {len(problems) - SHOWN} more")
-    console.print(f"{len(problems)} {what}", highlight=False, markup=False)
+        complain(f"  … and {len(problems) - SHOWN} more")
+    complain(f"{len(problems)} {what}")
 
 
 def show_json(value: Any, to: Path | None) -> None:
@@ -108,7 +117,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
         table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
         table.add_row(*row)
-    out().print(table, highlight=False, markup=False)
+    out().print(table)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -125,9 +134,8 @@ def interval(bounds: Sequence[Any] | None) -> str:
 
 def show_evaluation(numbers: Mapping[str, Any], heading: str) -> None:
     """Prints an evaluation's numbers with what they are numbers of."""
-    console = out()
-    console.print(heading, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Protocol: {numbers['protocol']}.", highlight=False, markup=False, soft_wrap=True)
+    say(heading)
+    say(f"Protocol: {numbers['protocol']}.")
     there, back = numbers["text_to_audio"], numbers["audio_to_text"]
     measures = [key for key in there if "interval" not in key and key not in ("queries", "undefined")]
     rows = [[key, number(there[key]), number(back[key])] for key in measures]

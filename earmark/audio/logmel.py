@@ -117,8 +117,8 @@ def _padded(samples: Tensor, window: int, hop: int, size: int, centred: bool) ->
 
 def _spectrum(frames: Tensor, size: int, power: float) -> Tensor:
     spectrum = torch.fft.rfft(frames, n=size)
-    energy = spectrum.real.square() + spectrum.imag.square()
-    return energy if power == 2 else energy.sqrt() if power == 1 else energy ** (power / 2)
+    energy: Tensor = spectrum.real.square() + spectrum.imag.square()
+    return energy if power == 2 else energy.sqrt() if power == 1 else energy.pow(power / 2)
 
 
 def _logarithm(mel: Tensor, settings: LogMel) -> Tensor:

@@ -50,7 +50,9 @@ class Learner(nn.Module):
     def __init__(self, model: DualEncoder, objectives: Sequence[Objective], config: TrainConfig) -> None:
         super().__init__()
         self.model = model
-        self.objectives = nn.ModuleList(objectives)
+        self.objectives = list(objectives)
+        self.learned = nn.ModuleList(objectives)
+        """The objectives again, where torch finds their learned temperatures."""
         self.config = config
         self.state = State()
         self.optimiser = torch.optim.Adam([p for p in self.parameters() if p.requires_grad], lr=config.lr)

@@ -135,13 +135,8 @@ class Recipe:
         objectives = tuple(_objective(table, f"{where}: objective.{at}") for at, table in enumerate(listed))
         train = from_table(TrainConfig, tables.get("train", {}), f"{where}: train")
         _check_train(train, f"{where}: train")
-        expected = tables.get("expected")
-        return cls(
-            DualEncoderConfig.from_tables(tables, where),
-            train,
-            objectives,
-            None if expected is None else _expected(expected, f"{where}: expected"),
-        )
+        expected = read_expected(tables, f"{where}: expected")
+        return cls(DualEncoderConfig.from_tables(tables, where), train, objectives, expected)
 
     def complete(self) -> dict[str, Any]:
         """Every table with every key, defaults filled in, as `config.toml` keeps it."""
@@ -176,7 +171,11 @@ def _check_train(train: TrainConfig, where: str) -> None:
             raise ConfigError(f"{where}.{name} = {getattr(train, name)}; expected 0 or more.")
 
 
-def _expected(table: Mapping[str, Any], where: str) -> Expected:
+def read_expected(tables: Mapping[str, Any], where: str) -> Expected | None:
+    """The table `expected` of a recipe or of a run's configuration, None where there is none."""
+    if "expected" not in tables:
+        return None
+    table = tables["expected"]
     missing = [key for key in ("collection", "split", "metrics", "source") if key not in table]
     if missing:
         raise ConfigError(f"{where}: no {missing[0]}; expected collection, split, metrics and source.")

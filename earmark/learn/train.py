@@ -92,6 +92,7 @@ def train(
             losses = _epoch(learner, inputs, latest, progress, checkpoint_s)
             measured = _validated(model, monitored, collection, monitor_split, inputs)
             lr = learner.optimiser.param_groups[0]["lr"]
+            _check_defined(measured[config.monitor], config.monitor, monitor_split)
             if learner.judge(measured[config.monitor]):
                 learner.save(best)
             line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
@@ -201,7 +202,7 @@ def _epoch(
 ) -> dict[str, float]:
     """The mean losses of an epoch's steps, from where the learner stands; the learner has learned from them."""
     config, state = learner.config, learner.state
-    objectives = list(learner.objectives)
+    objectives = learner.objectives
     steps = steps_an_epoch(objectives)
     bf16 = uses_bf16(config, learner.model)
     saved = time.monotonic()
@@ -213,7 +214,7 @@ def _epoch(
         total = torch.stack([o.config.weight * loss for o, loss in zip(objectives, losses, strict=True)]).sum()
         _check_finite(total, batch, f"epoch {state.epoch + 1}, step {within + 1} of {steps}")
         learner.optimiser.zero_grad()
-        total.backward()
+        torch.autograd.backward(total)
         learner.optimiser.step()
         state.step += 1
         _add(state.sums, objectives, batch, losses, total)
@@ -253,6 +254,11 @@ def _check_finite(total: Tensor, batch: Batch, where: str) -> None:
             f"{where}: the loss is {total.item()}, with clips {', '.join(batch.clip_ids[:3])}, … in the batch. "
             "Check those sounds (earmark data check), or lower train.lr."
         )
+
+
+def _check_defined(value: float, monitor: str, split: str) -> None:
+    if not math.isfinite(value):
+        raise DataError(f"{monitor} on {split!r} is {value}: nothing to watch. Check the split, or lower train.lr.")
 
 
 def _add(

@@ -212,11 +212,9 @@ def _norm(norm: nn.BatchNorm2d, x: Tensor, valid: Tensor | None) -> Tensor:
     Frames past a clip's end come out as 0 and enter no statistics, so that the next convolution sees what it
     would see without padding. `bn0` normalises bands: there x is [clip, band, frame, 1].
     """
-    if valid is None:
+    if valid is None or not norm.training:
         out: Tensor = norm(x)
-        return out
-    if not norm.training:
-        return norm(x) * valid[:, None, :, None]
+        return out if valid is None else out * valid[:, None, :, None]
     frames = x.transpose(1, 2)  # [clip, frame, channel, band]
     kept = norm(frames[valid].unsqueeze(2)).squeeze(2)
     return frames.new_zeros(frames.shape, dtype=kept.dtype).index_put((valid,), kept).transpose(1, 2)

@@ -34,8 +34,11 @@ def models_folder() -> Path:
     return Path(os.environ.get("EARMARK_MODELS") or cache_folder() / "models")
 
 
-def find(name: str) -> Path:
-    """The folder (or file) of the model `name`, looked up as the module says. Raises `DataError` naming all places."""
+def find(name: str, *, fetch: bool = True) -> Path:
+    """The folder (or file) of the model `name`, looked up as the module says; `fetch=False` downloads nothing.
+
+    Raises `DataError` naming all places that were asked.
+    """
     asked = []
     for path in (Path(name), models_folder() / name):
         if path.exists() and (path.is_file() or any(path.iterdir())):
@@ -50,7 +53,7 @@ def find(name: str) -> Path:
     hub_name = HUB.get(name, name if "/" in name and not name.startswith((".", "/")) else "")
     if hub_name:
         try:
-            return _from_hub(hub_name)
+            return _from_hub(hub_name, fetch)
         except OSError as error:
             asked.append(f"the hub's {hub_name} ({_first_line(error)})")
     raise DataError(
@@ -59,7 +62,7 @@ def find(name: str) -> Path:
     )
 
 
-def _from_hub(hub_name: str) -> Path:
+def _from_hub(hub_name: str, fetch: bool) -> Path:
     """The folder of the hub's model, from its cache or fetched. Raises `OSError` where it cannot be had."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -68,6 +71,8 @@ def _from_hub(hub_name: str) -> Path:
     try:
         return Path(snapshot_download(hub_name, allow_patterns=patterns, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError):
+        if not fetch:
+            raise
         return Path(snapshot_download(hub_name, allow_patterns=patterns, etag_timeout=5))
 
 
