@@ -133,7 +133,7 @@ def sound_faults(paths: Iterable[Path], progress: Progress | None = None) -> dic
     """What is wrong or odd with each sound, by path; each is decoded whole, on all cores. Sound ones are left out."""
     distinct = list(dict.fromkeys(paths))
     faults: dict[Path, list[str]] = {}
-    pool = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))  # each holds a whole sound in memory
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)
     try:
         for done, (path, found) in enumerate(zip(distinct, pool.map(_sound_fault, distinct), strict=True), start=1):
             if found:
@@ -146,11 +146,14 @@ def sound_faults(paths: Iterable[Path], progress: Progress | None = None) -> dic
 
 
 def _sound_fault(path: Path) -> list[str]:
-    from earmark.audio import decode
+    from earmark.audio.decode import blocks
 
+    odd: list[str] = []
     try:
         if is_side_file(path):
             return ["a side file of macOS, not a sound. Remove the row"]
-        return [what.rstrip(".") for what in decode.load(path).problems]
+        for _ in blocks(path, problems=odd):  # streamed: two hours need no more memory than two minutes
+            pass
     except (EarmarkError, OSError) as error:
-        return [shown(str(error).removeprefix(f"{path}: ")).rstrip(".")]
+        odd = [str(error).removeprefix(f"{path}: ")]
+    return [shown(what).rstrip(".") for what in odd]

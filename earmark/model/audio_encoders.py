@@ -197,7 +197,9 @@ class _ConvBlock(nn.Module):
         valid = _valid(lengths, x.shape[2])
         x = F.relu(_norm(self.bn1, self.conv1(x), valid))
         x = F.relu(_norm(self.bn2, self.conv2(x), valid))
-        return F.avg_pool2d(x, 2)  # an odd last frame goes, alone and in a batch
+        x = F.avg_pool2d(x, 2)
+        half = _valid(lengths // 2, x.shape[2])  # an odd last frame goes, in a batch as alone
+        return x if half is None else x * half[:, None, :, None]
 
 
 def _valid(lengths: Tensor, frames: int) -> Tensor | None:

@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from earmark.audio.logmel import PAPER, least_samples
+from earmark.data.collection import Caption, Clip, Collection, VectorTable
+from earmark.errors import ConfigError, DataError
+from earmark.model import pretrained
+from earmark.model.audio_encoders import AudioConfig, Cnn14, Features, Vectors, build, load_pretrained
+from earmark.model.dual_encoder import DualEncoder, DualEncoderConfig, Inputs, ModelConfig, TextConfig
+from earmark.model.text_encoders import SentenceEncoder
+
+SMALL = "all-MiniLM-L6-v2"
+
+
+def sentence_encoder_or_skip(name: str) -> SentenceEncoder:
+    try:
+        return SentenceEncoder(name)
+    except DataError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def cnn() -> Cnn14:
+    """A narrow CNN14 whose batch-norms have seen something."""
+    torch.manual_seed(0)
+    model = Cnn14(16, width=4)
+    model.train()
+    with torch.no_grad():
+        model([torch.randn(200, 64) * 3 - 20 for _ in range(4)])
+    return model.eval()
+
+
+# CNN14
+
+
+def test_cnn14_has_the_published_names_and_shapes():
+    shapes = {name: tuple(value.shape) for name, value in Cnn14().state_dict().items()}
+    assert shapes["bn0.weight"] == (64,)
+    assert shapes["conv_block1.conv1.weight"] == (64, 1, 3, 3)
+    assert shapes["conv_block6.conv2.weight"] == (2048, 2048, 3, 3)
+    assert shapes["conv_block6.bn2.running_var"] == (2048,)
+    assert shapes["fc1.weight"] == (2048, 2048)
+    assert shapes["head.weight"] == (300, 2048)
+
+
+@pytest.mark.case("M02")
+@pytest.mark.parametrize("frames", [64, 65, 127, 128, 191, 300])
+def test_neither_padding_nor_batch_mates_change_an_embedding(cnn, frames):
+    clip, longer = torch.randn(frames, 64), torch.randn(1500, 64)
+    with torch.inference_mode():
+        alone = cnn([clip])[0]
+        together = cnn([longer, clip, torch.randn(64, 64)])[1]
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_enters_no_batch_statistics_in_training():
+    torch.manual_seed(0)
+    model = Cnn14(8, width=2, dropout=0).train()
+    clips = [torch.randn(64, 64), torch.randn(128, 64)]
+    model(clips)
+    seen = model.bn0.running_mean.clone()
+    expected = 0.1 * torch.cat(clips).mean(dim=0)
+    torch.testing.assert_close(seen, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_masked_and_plain_training_agree_where_nothing_is_padded():
+    torch.manual_seed(0)
+    model = Cnn14(8, width=2, dropout=0).train()
+    clips = [torch.randn(70, 64), torch.randn(70, 64)]
+    plain = model(clips)
+    masked = model([*clips, torch.randn(140, 64)])  # the third clip makes the first two padded
+    assert plain.shape == masked[:2].shape
+    model.eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(model(clips), model([*clips, torch.randn(140, 64)])[:2], atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_reach_every_layer_through_the_masks():
+    model = Cnn14(8, width=2).train()
+    model([torch.randn(64, 64), torch.randn(100, 64)]).square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.case("A05", "M03")
+@pytest.mark.parametrize("samples", [1, 100, 1024, 44_100, 55_565, 55_566, 55_567])
+def test_short_clips_are_padded_with_silence_in_the_waveform(cnn, samples):
+    wave = np.random.default_rng(samples).standard_normal(samples).astype(np.float32) * 0.1
+    features = cnn.read_waveform(wave, 44_100)
+    least = least_samples(64, 44_100, PAPER)
+    padded = np.pad(wave, (0, max(0, least - samples)))
+    assert len(features.windows) == 1
+    assert len(features.windows[0]) >= 64
+    torch.testing.assert_close(features.windows[0], cnn.read_waveform(padded, 44_100).windows[0])
+    with torch.inference_mode():
+        assert torch.isfinite(cnn(features.windows)).all()
+
+
+@pytest.mark.case("A03", "A04", "M04")
+def test_long_clips_are_read_in_windows_each_sample_once(cnn):
+    for seconds, expected in ((30.0, [30.0]), (60.0, [30.0, 30.0]), (61.0, [30.0, 30.0, 1.0])):
+        wave = np.zeros(round(seconds * 44_100), np.float32)
+        assert cnn.read_waveform(wave, 44_100).seconds == pytest.approx(expected)
+
+
+def test_a_panns_checkpoint_is_taken_layer_by_layer(tmp_path):
+    source, target = Cnn14(width=64), Cnn14(width=64)
+    state = {name: value for name, value in source.state_dict().items() if not name.startswith("head.")}
+    state["fc_audioset.weight"] = torch.zeros(527, 2048)  # what earmark has no use for
+    torch.save({"model": state}, tmp_path / "Cnn14.pth")
+    load_pretrained(target, AudioConfig(weights=str(tmp_path / "Cnn14.pth")))
+    for name, value in target.state_dict().items():
+        assert name.startswith("head.") or torch.equal(value, state[name])
+
+
+def test_wrong_checkpoints_are_refused(tmp_path):
+    torch.save({"model": {"bn0.weight": torch.zeros(3)}}, tmp_path / "wrong.pth")
+    with pytest.raises(DataError, match="missing or of another shape"):
+        load_pretrained(Cnn14(width=4), AudioConfig(weights=str(tmp_path / "wrong.pth")))
+    (tmp_path / "text.pth").write_text("not a checkpoint")
+    with pytest.raises(DataError, match="not a PANNs checkpoint"):
+        load_pretrained(Cnn14(width=4), AudioConfig(weights=str(tmp_path / "text.pth")))
+
+
+def test_out_of_range_settings_are_refused():
+    with pytest.raises(ConfigError, match="dropout"):
+        build(AudioConfig(dropout=1.0), 300)
+
+
+def test_frozen_layers_take_no_gradient():
+    model = build(AudioConfig(width=2, train=False), 8)
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == {
+        "fc1.weight",
+        "fc1.bias",
+        "head.weight",
+        "head.bias",
+    }
+
+
+# Looking weights up
+
+
+def test_weights_are_looked_up_path_first_and_the_error_names_every_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("EARMARK_MODELS", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    assert pretrained.find("mine") == tmp_path / "mine"
+    assert pretrained.find(str(tmp_path / "mine")) == tmp_path / "mine"
+    with pytest.raises(DataError) as error:
+        pretrained.find("all-mpnet-base-v2", fetch=False)
+    assert str(tmp_path / "all-mpnet-base-v2") in str(error.value)
+    assert "sentence-transformers/all-mpnet-base-v2" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_fingerprint_follows_the_bytes(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    first = pretrained.fingerprint(tmp_path)
+    (tmp_path / "README.md").write_text("changes nothing")
+    assert pretrained.fingerprint(tmp_path) == first
+    (tmp_path / "model.safetensors").write_bytes(b"2")
+    assert pretrained.fingerprint(tmp_path) != first
+
+
+# Texts
+
+
+def test_sentence_vectors_equal_those_of_the_proxy_data(real_data, tmp_path):
+    encoder = sentence_encoder_or_skip("all-mpnet-base-v2")
+    collection = Collection.read(real_data / "proxy")
+    captions = collection.captions[:40]
+    got = SentenceEncoder(encoder.name, cache=tmp_path).encode([caption.text for caption in captions])
+    expected = collection.caption_vectors.rows([caption.caption_id for caption in captions])
+    cosine = (got * expected).sum(axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosine.min() >= 0.9999
+
+
+def test_texts_come_from_the_cache_the_second_time(tmp_path, monkeypatch):
+    sentence_encoder_or_skip(SMALL)
+    texts = ["A dog barks.", "a dog barks", "Rain falls on a tin roof", "A dog barks."]
+    first = SentenceEncoder(SMALL, cache=tmp_path).encode(texts)
+    again = SentenceEncoder(SMALL, cache=tmp_path)
+    monkeypatch.setattr(SentenceEncoder, "_run", None)  # would fail if it were called
+    np.testing.assert_array_equal(again.encode(texts), first)
+    np.testing.assert_array_equal(first[0], first[3])
+    assert not np.allclose(first[0], first[1])  # case and punctuation are kept
+    np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, rtol=1e-6)
+
+
+def test_a_text_does_not_depend_on_its_batch(tmp_path):
+    sentence_encoder_or_skip(SMALL)
+    alone = SentenceEncoder(SMALL, cache=tmp_path / "a").encode(["A dog barks."])
+    texts = ["A dog barks.", "A long caption about a train that passes by while a bell rings and people talk " * 3]
+    together = SentenceEncoder(SMALL, cache=tmp_path / "b").encode(texts)
+    np.testing.assert_allclose(alone[0], together[0], atol=1e-6)
+
+
+@pytest.mark.case("M07")
+def test_long_texts_are_cut_with_one_warning(tmp_path):
+    sentence_encoder_or_skip(SMALL)
+    encoder = SentenceEncoder(SMALL, cache=tmp_path)
+    with pytest.warns(UserWarning, match="1 texts are cut after 256 tokens"):
+        vectors = encoder.encode(["word " * 600])
+    assert np.isfinite(vectors).all()
+
+
+@pytest.mark.case("M08")
+@pytest.mark.parametrize("text", ["", " ", "\n", "\u200b", "\u00a0\t"])
+def test_blank_texts_are_refused(tmp_path, text):
+    sentence_encoder_or_skip(SMALL)
+    with pytest.raises(DataError, match="blank"):
+        SentenceEncoder(SMALL, cache=tmp_path).encode([text])
+
+
+@pytest.mark.case("M09")
+def test_texts_of_any_script_get_finite_vectors(tmp_path, real_data):
+    sentence_encoder_or_skip(SMALL)
+    lines = (real_data / "texts" / "tuxpaint_multilingual.csv").read_text().splitlines()[1:]
+    texts = ["狗在叫", "🐶🔊", "xqzvbn wplk", *(line.rsplit(",", 1)[-1] for line in lines[::200])]
+    vectors = SentenceEncoder(SMALL, cache=tmp_path).encode([text for text in texts if text.strip()])
+    assert np.isfinite(vectors).all()
+
+
+# The dual encoder
+
+
+def vector_collection(tmp_path: Path, about: dict | None = None) -> Collection:
+    rng = np.random.default_rng(0)
+    ids = [f"clip{i}" for i in range(6)]
+    collection = Collection(
+        tmp_path / "vectors",
+        [Clip(i, "", "development") for i in ids],
+        [Caption(f"{i}#1", i, f"sound {i}") for i in ids],
+        kind="proxy",
+        about=about or {},
+    )
+    collection.write()
+    VectorTable(tuple(ids), rng.standard_normal((6, 5)).astype(np.float32)).write(collection.root / "clip_vectors.npz")
+    VectorTable(tuple(f"{i}#1" for i in ids), rng.standard_normal((6, 7)).astype(np.float32)).write(
+        collection.root / "caption_vectors.npz"
+    )
+    return Collection.read(collection.root)
+
+
+VECTORS = DualEncoderConfig(ModelConfig(4), AudioConfig("vectors"), TextConfig("vectors"))
+
+
+def save_run(model: DualEncoder, folder: Path) -> None:
+    import tomli_w
+    from dataclasses import asdict
+
+    folder.mkdir()
+    model.save(folder)
+    config = {"model": asdict(model.config.model), "audio": asdict(model.config.audio), "text": asdict(model.config.text)}
+    (folder / "config.toml").write_text(tomli_w.dumps({**config, "inputs": asdict(model.inputs)}))
+
+
+def test_vectors_are_embedded_and_a_missing_one_is_a_problem(tmp_path):
+    collection = vector_collection(tmp_path)
+    model = DualEncoder.for_collection(VECTORS, collection)
+    clips, captions, problems = model.embed_collection(
+        collection, [*collection.clips, Clip("new", "", "development")], collection.captions
+    )
+    assert clips.vectors.shape == (6, 4)
+    assert captions.vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(clips.vectors, axis=1), 1, rtol=1e-6)
+    assert [str(problem) for problem in problems] == ["clip 'new': no vector in clip_vectors.npz"]
+
+
+def test_a_model_of_vectors_refuses_files_and_texts_and_says_why(tmp_path):
+    model = DualEncoder.for_collection(VECTORS, vector_collection(tmp_path))
+    with pytest.raises(ConfigError, match="collection.toml does not name"):
+        model.embed_audio(tmp_path / "a.wav")
+    with pytest.raises(ConfigError, match="caption_model"):
+        model.embed_text("a dog")
+
+
+def test_a_collection_that_names_its_text_model_can_be_asked_in_words(tmp_path):
+    encoder = sentence_encoder_or_skip(SMALL)
+    collection = vector_collection(tmp_path, {"vectors": {"caption_model": SMALL}})
+    inputs = Inputs(clip_size=5, caption_size=encoder.dim, caption_model=SMALL, caption_fingerprint="0" * 32)
+    model = DualEncoder(VECTORS, inputs)
+    with pytest.raises(DataError, match="fingerprint"):
+        model.embed_text("a dog")
+    model = DualEncoder(VECTORS, replace(inputs, caption_fingerprint=encoder.fingerprint))
+    assert model.embed_text(["a dog"]).shape == (1, 4)
+    assert collection.about["vectors"]["caption_model"] == SMALL
+
+
+@pytest.mark.case("M01", "M06", "M11", "M12")
+def test_a_saved_model_gives_bit_equal_embeddings_in_another_process(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    sentence_encoder_or_skip(SMALL)
+    config = DualEncoderConfig(ModelConfig(8), AudioConfig(width=2, weights="none"), TextConfig(SMALL))
+    paths = []
+    for name, seconds in (("a.wav", 0.4), ("b.wav", 2.0), ("c.wav", 33.0)):
+        wave = 0.1 * np.random.default_rng(len(paths)).standard_normal(round(seconds * 22_050))
+        soundfile.write(tmp_path / name, wave, 22_050)
+        paths.append(tmp_path / name)
+    collection = Collection(tmp_path / "c", [Clip("a", "../a.wav", "development")], [Caption("a#1", "a", "noise")])
+    collection.write()
+    model = DualEncoder.for_collection(config, collection, seed=1).eval()
+    save_run(model, tmp_path / "run")
+    together = model.embed_audio(paths)
+    code = (
+        "import sys, numpy as np, earmark; m = earmark.load(sys.argv[1]);"
+        "np.savez(sys.argv[2], audio=m.embed_audio(sys.argv[3:]), one=m.embed_audio(sys.argv[3]),"
+        "text=m.embed_text('A dog barks.'))"
+    )
+    arguments = [sys.executable, "-c", code, tmp_path / "run", tmp_path / "out.npz", *paths]
+    subprocess.run(arguments, check=True)
+    other = np.load(tmp_path / "out.npz")
+    np.testing.assert_array_equal(other["audio"], together)
+    np.testing.assert_array_equal(other["text"], model.embed_text("A dog barks."))
+    np.testing.assert_allclose(other["one"][0], together[0], atol=1e-5)  # alone and among longer ones
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
+    assert len({row.tobytes() for row in together}) == 3
+
+
+@pytest.mark.case("A13")
+def test_waveforms_need_their_rate_and_one_sound_at_several_rates_is_one_embedding(tmp_path):
+    torch.manual_seed(0)
+    inputs = Inputs(caption_size=4, front_end="")
+    model = DualEncoder(DualEncoderConfig(ModelConfig(8), AudioConfig(width=2, weights="none"), TextConfig()), inputs)
+    with pytest.raises(ConfigError, match="without its rate"):
+        model.embed_audio(np.zeros(100, np.float32))
+
+    def tone(rate: int) -> np.ndarray:
+        t = np.arange(2 * rate) / rate
+        return (0.5 * np.sin(2 * np.pi * 440 * t)).astype(np.float32)
+
+    reference = model.embed_audio(tone(44_100), rate=44_100)[0]
+    for rate in (48_000, 96_000, 192_000):
+        assert float(model.embed_audio(tone(rate), rate=rate)[0] @ reference) > 0.999
+
+
+def test_other_front_ends_and_broken_weights_are_refused(tmp_path):
+    inputs = Inputs(caption_size=4, front_end='{"rate": 1}')
+    model = DualEncoder(DualEncoderConfig(ModelConfig(8), AudioConfig(width=2, weights="none"), TextConfig()), inputs)
+    save_run(model, tmp_path / "run")
+    with pytest.raises(DataError, match="trained on the log-mel"):
+        DualEncoder.load(tmp_path / "run")
+    save_run(DualEncoder(VECTORS, Inputs(clip_size=3, caption_size=3)), tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"does not fit config\.toml"):
+        DualEncoder.load(tmp_path / "cut")
+    with pytest.raises(DataError, match="not a run"):
+        DualEncoder.load(tmp_path)
+
+
+def test_encode_answers_as_sentence_transformers_does(tmp_path):
+    encoder = sentence_encoder_or_skip(SMALL)
+    config = DualEncoderConfig(ModelConfig(8), AudioConfig(width=2, weights="none"), TextConfig(SMALL))
+    model = DualEncoder(config, Inputs(caption_size=encoder.dim)).eval()
+    assert model.encode("a dog").shape == (8,)
+    assert model.encode(["a dog", "rain"], batch_size=1, show_progress_bar=False).shape == (2, 8)
+    assert isinstance(model.encode(["a dog"], convert_to_tensor=True), torch.Tensor)
+    sound = {"array": np.zeros(1000, np.float32) + 0.1, "sampling_rate": 16_000}
+    assert model.encode([sound, sound]).shape == (2, 8)
+    with pytest.raises(ConfigError, match="among sounds"):
+        model.encode([sound, "a dog"])
+
+
+def test_windows_weigh_by_their_length():
+    model = DualEncoder(VECTORS, Inputs(clip_size=5, caption_size=7)).eval()
+    a, b = torch.randn(5), torch.randn(5)
+    with torch.inference_mode():
+        each = model.embed_clips([a, b]).numpy()
+    mixed = model.embed_features([Features([a, b], [30.0, 10.0])])[0]
+    expected = 0.75 * each[0] + 0.25 * each[1]
+    np.testing.assert_allclose(mixed, expected / np.linalg.norm(expected), rtol=1e-5)
+    assert isinstance(model.audio, Vectors)
