@@ -22,3 +22,15 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set EARMARK_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def sentence_encoder():
+    """The small sentence encoder that a Python package ships; tests that need it skip, saying so, without it."""
+    from earmark.errors import DataError
+    from earmark.model.text_encoders import SentenceEncoder
+
+    try:
+        return SentenceEncoder("all-MiniLM-L6-v2")
+    except DataError as error:
+        pytest.skip(str(error))

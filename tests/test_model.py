@@ -254,12 +254,17 @@ VECTORS = DualEncoderConfig(ModelConfig(4), AudioConfig("vectors"), TextConfig("
 
 
 def save_run(model: DualEncoder, folder: Path) -> None:
-    import tomli_w
     from dataclasses import asdict
+
+    import tomli_w
 
     folder.mkdir()
     model.save(folder)
-    config = {"model": asdict(model.config.model), "audio": asdict(model.config.audio), "text": asdict(model.config.text)}
+    config = {
+        "model": asdict(model.config.model),
+        "audio": asdict(model.config.audio),
+        "text": asdict(model.config.text),
+    }
     (folder / "config.toml").write_text(tomli_w.dumps({**config, "inputs": asdict(model.inputs)}))
 
 

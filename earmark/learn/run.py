@@ -59,6 +59,8 @@ def claimed(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"{out}: another process is training in it. Wait, or choose another folder.") from None
+        for part in out.rglob(".*.part"):  # what a killed process was writing
+            part.unlink()
         yield
 
 
