@@ -2,35 +2,43 @@
 
 Channels are averaged; soxr brings the samples to the wanted rate. What a file is is told from its content,
 never from its name. Files are streamed: `blocks` needs no more memory for two hours than for two minutes, and
-`load` is the same blocks in one array, bit for bit.
+`load` is the same blocks in one array, bit for bit. Samples that are not finite, or that no sound has
+(beyond ±`LOUDEST`), become 0 and are reported.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.headers import declared_frames, not_sound
-from earmark.errors import DataError
-
-if TYPE_CHECKING:
-    import soundfile
+from earmark.audio.headers import Header, not_sound, read_header
+from earmark.errors import ConfigError, DataError
 
 Samples = NDArray[np.float32]
 Name = str | bytes | Path
 
-FRAMES_AT_ONCE = 1 << 17
-"""Frames that are decoded together: 0.5 MB a channel."""
+SAMPLES_AT_ONCE = 1 << 17
+"""Samples, of all channels together, that are decoded or resampled at once: 0.5 MB."""
+LOUDEST = 1e10
+"""Full scale is 1, integers kept as floats reach 2^31; beyond, energies would overflow float32."""
+RATES = (50, 10_000_000)
+"""Hz: a header that states a rate outside is damaged."""
 SHORT_BY_S = 0.1
 """A file that ends so much before the length that it states is reported (lossy formats state it roughly)."""
+SHORT_BY_FRAMES = 4 * 1152
+"""The same, in frames: what encoders pad."""
+GUESSING = ("aac", "ac3", "eac3", "dts", "mp3", "amr", "loas", "mpegts", "mpeg", "truehd")
+"""Containers of PyAV whose length is guessed from the bit rate."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +65,14 @@ class _Stream:
     channels: int
     declared: float
     """Frames that the file states, or 0 where it states none."""
-    chunks: Iterator[NDArray[np.floating[Any]]]
-    """[frame, channel], as they come; ends early where the data does."""
     exact: bool
     """Whether the stated length is exact."""
+    chunks: Iterator[Samples] = field(default_factory=lambda: iter(()))
+    """[frame, channel], as they come, none empty; ends early where the data does."""
     stopped: str = ""
     """Why decoding ended early, where the decoder said so."""
+    odd: str = ""
+    """What is odd in the header."""
 
 
 def load(path: Name, rate: int | None = None) -> Sound:
@@ -71,10 +81,10 @@ def load(path: Name, rate: int | None = None) -> Sound:
     Raises `DataError`, in one line that names the file and the cause, where it holds no sound.
     """
     problems: list[str] = []
-    with closing(_stream(path, rate, problems)) as pieces:
+    with closing(_pieces(path, rate, problems)) as pieces:
         native_rate, channels = next(pieces)
         samples = list(pieces)
-    joined = np.concatenate(samples)
+    joined = samples[0] if len(samples) == 1 else np.concatenate(samples)
     return Sound(joined, rate or native_rate, tuple(problems), channels, native_rate)
 
 
@@ -83,134 +93,182 @@ def blocks(
 ) -> Iterator[Samples]:
     """Consecutive blocks of `seconds`, the last one shorter and never empty; together they are `load`'s samples.
 
-    `problems` is a list to which what was odd is added by the time the last block has come. Raises as `load`.
+    `problems` is a list to which what was odd is added by the time the last block has come. Raises as `load`, when
+    the first block is asked for.
     """
-    with closing(_stream(path, rate, [] if problems is None else problems)) as pieces:
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"blocks of {seconds} s; expected more than 0.")
+    with closing(_pieces(path, rate, [] if problems is None else problems)) as pieces:
         native_rate, _ = next(pieces)
-        size = max(1, round(seconds * (rate or native_rate)))
-        waiting = np.zeros(0, np.float32)
-        for piece in pieces:
-            waiting = np.concatenate([waiting, piece])
-            whole = len(waiting) // size * size
-            for start in range(0, whole, size):
-                yield waiting[start : start + size]
-            waiting = waiting[whole:]
-        if len(waiting):
-            yield waiting
+        yield from _regrouped(pieces, max(1, round(seconds * (rate or native_rate))))
 
 
 def resampled(samples: NDArray[Any], rate: int, to: int) -> Samples:
-    """Samples [sample] or [sample, channel] at `rate` Hz as mono float32 at `to` Hz.
+    """Samples [sample] or [sample, channel] at `rate` Hz as mono float32 at `to` Hz, as `load` would give them.
 
-    Raises `DataError` where they are empty, of another shape, or not finite.
+    Integers are brought to ±1. Raises `DataError` where samples are none, of another shape, or not finite.
     """
+    samples = np.asarray(samples)
     if samples.ndim not in (1, 2) or not samples.size or rate < 1:
         raise DataError(f"waveform of shape {samples.shape} at {rate} Hz; expected [sample] or [sample, channel].")
-    if not np.isfinite(samples).all():
+    _check_rate(to)
+    if np.issubdtype(samples.dtype, np.integer):
+        full = (int(np.iinfo(samples.dtype).max) + 1) / (2 if np.iinfo(samples.dtype).min == 0 else 1)
+        samples = (samples - (full if np.iinfo(samples.dtype).min == 0 else 0)) / full
+    peak = float(np.abs(samples).max())
+    if not peak <= LOUDEST:
         raise DataError("waveform: samples that are not finite. Mend them before embedding.")
-    mono = samples.mean(axis=1) if samples.ndim == 2 else samples
-    if np.issubdtype(mono.dtype, np.integer):
-        mono = mono / np.iinfo(mono.dtype).max
-    mono = mono.astype(np.float32)
-    if rate == to:
-        return mono
-    import soxr
-
-    out: Samples = soxr.resample(mono, rate, to, quality="HQ").astype(np.float32)
-    return out
+    table = (samples if samples.ndim == 2 else samples[:, None]).astype(np.float32)
+    out = list(_at_rate(_cut(_mono(table)), rate, to))
+    return out[0] if len(out) == 1 else np.concatenate(out)
 
 
-# The stream behind both
+def windows(samples: int, window: int, hop: int) -> list[tuple[int, int]]:
+    """(start, stop) of the windows that cover so many samples, every `hop`, the last one ending where the sound does.
+
+    Each window stands once: a sound whose length is on the grid gets no further one, and none is empty. A sound
+    shorter than a window is one window. With hop = window every sample is in exactly one.
+    """
+    if samples < 1 or not 1 <= hop <= window:
+        raise ConfigError(f"windows of {window} every {hop} over {samples} samples; expected 1 ≤ hop ≤ window.")
+    return [(start, min(start + window, samples)) for start in range(0, max(1, samples - window + hop), hop)]
 
 
-def _stream(path: Name, rate: int | None, problems: list[str]) -> Iterator[Any]:
-    """First (native rate, channels), then mono float32 pieces at `rate`, none empty."""
-    if rate is not None and rate < 1:
-        raise DataError(f"rate {rate} Hz; expected 1 or more.")
+def shown(path: Name) -> str:
+    """The name in one line as messages and JSON can hold it: bytes that are not UTF-8 and line breaks are escaped."""
+    name = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(mark if mark.isprintable() or mark == " " else repr(mark)[1:-1] for mark in name)
+
+
+# From chunks of frames to blocks of samples
+
+
+def _pieces(path: Name, rate: int | None, problems: list[str]) -> Generator[Any, None, None]:
+    """First (native rate, channels), then mono float32 pieces at `rate`, at least one and none empty."""
+    if rate is not None:
+        _check_rate(rate)
     where = shown(path)
     with _opened(path, where) as file:
-        stream = _decoder(file, path, where)
+        stream = _decoded(file, path, where)
         yield stream.rate, stream.channels
-        counted = _Counted(stream)
-        pieces = _at_rate(counted.mono(), stream.rate, rate or stream.rate)
-        some = False
-        for piece in pieces:
-            some = True
-            yield piece
-        if not some:
-            reason = f" ({stream.stopped})" if stream.stopped else ""
-            raise DataError(f"{where}: no audio decoded{reason}; the file holds 0 samples. Leave it out.")
-        problems.extend(counted.problems())
+        heard = _Heard()
+        yield from _at_rate(heard.mono(stream.chunks), stream.rate, rate or stream.rate)
+        problems.extend([*filter(None, [stream.odd, _length_problem(stream, heard.frames)]), *heard.problems()])
 
 
-class _Counted:
-    """A stream's frames made mono and finite, and what was seen on the way."""
+def _check_rate(rate: int) -> None:
+    if not RATES[0] <= rate <= RATES[1]:
+        raise ConfigError(f"rate {rate} Hz; expected {RATES[0]} to {RATES[1]:,}.")
 
-    def __init__(self, stream: _Stream) -> None:
-        self.stream = stream
+
+class _Heard:
+    """What was seen of the samples on their way."""
+
+    def __init__(self) -> None:
         self.frames = 0
         self.not_finite = 0
         self.peak = 0.0
+        self.sounds = False
+        """Whether any sample of the mean of the channels is not 0."""
 
-    def mono(self) -> Iterator[Samples]:
-        """The mean of the channels, [frame]; samples that are not finite become 0."""
-        for chunk in self.stream.chunks:
-            if not len(chunk):
-                continue
-            finite = np.isfinite(chunk)
-            if not finite.all():
-                self.not_finite += int(chunk.size - finite.sum())
-                chunk = np.where(finite, chunk, np.zeros((), chunk.dtype))
+    def mono(self, chunks: Iterable[Samples]) -> Iterator[Samples]:
+        """The mean of the channels, [frame], in pieces; samples that are not finite become 0."""
+        for chunk in chunks:
+            peak = max(float(chunk.max()), -float(chunk.min()))
+            if not peak <= LOUDEST:  # not a number fails too
+                usable = np.abs(chunk) <= LOUDEST
+                self.not_finite += int(chunk.size - usable.sum())
+                chunk = np.where(usable, chunk, np.float32(0))
+                peak = float(np.abs(chunk).max())
             self.frames += len(chunk)
-            self.peak = max(self.peak, float(np.abs(chunk).max()))
-            mono = chunk[:, 0] if chunk.shape[1] == 1 else chunk.mean(axis=1)
-            yield np.ascontiguousarray(mono, dtype=np.float32)
+            self.peak = max(self.peak, peak)
+            mono = _mono(chunk)
+            self.sounds = self.sounds or bool(mono.any())
+            yield mono
 
     def problems(self) -> list[str]:
         """What was odd, once all frames have passed."""
-        stream, found = self.stream, []
-        missing = stream.declared - self.frames
-        tolerance = 0.5 if stream.exact else SHORT_BY_S * stream.rate
-        if stream.declared and missing > tolerance:
-            stated = stream.declared / stream.rate
-            found.append(f"truncated: {self.frames / stream.rate:.2f} s decoded, the file states {stated:.2f} s")
-        elif stream.declared and stream.exact and missing < -tolerance:
-            found.append(
-                f"wrong length in the header: it states {stream.declared:.0f} frames, the file holds {self.frames}"
-            )
-        elif stream.stopped:
-            found.append(f"decoding stopped after {self.frames / stream.rate:.2f} s: {stream.stopped}")
+        found = []
         if self.not_finite:
-            found.append(f"{self.not_finite} samples are not finite; they were set to 0")
+            found.append(f"not finite: {self.not_finite} samples, set to 0")
         if self.peak == 0:
             found.append("silent: every sample is 0")
+        elif not self.sounds:
+            found.append("silent: the channels cancel each other")
         if self.peak > 1.0 + 1e-3:
-            found.append(f"peaks at {self.peak:.3g}, above full scale")
+            found.append(f"clipping: peaks at {self.peak:.3g}, above full scale")
         return found
 
 
-def _at_rate(pieces: Iterator[Samples], rate: int, to: int) -> Iterator[Samples]:
+def _length_problem(stream: _Stream, frames: int) -> str:
+    """How the decoded length differs from the stated one, or that the decoder gave up; empty where nothing is odd."""
+    missing, decoded_s = stream.declared - frames, frames / stream.rate
+    tolerance = 0.5 if stream.exact else max(SHORT_BY_S * stream.rate, SHORT_BY_FRAMES)
+    why = f" ({stream.stopped})" if stream.stopped else ""
+    if stream.declared and missing > tolerance:
+        stated_s = stream.declared / stream.rate
+        return f"truncated: {decoded_s:.2f} s decoded, the file states {stated_s:.2f} s{why}"
+    if stream.declared and stream.exact and missing < -tolerance:
+        return f"wrong length: the header states {stream.declared:.0f} frames, the file holds {frames}"
+    if stream.stopped and not stream.declared:
+        return f"truncated: decoding stopped after {decoded_s:.2f} s{why}"
+    return ""
+
+
+def _mono(chunk: Samples) -> Samples:
+    """The mean of the channels of [frame, channel]; column by column, which is fastest."""
+    mono = np.ascontiguousarray(chunk[:, 0])
+    if chunk.shape[1] == 1:
+        return mono
+    mono = mono + chunk[:, 1]
+    for channel in range(2, chunk.shape[1]):
+        mono += chunk[:, channel]
+    mono *= np.float32(1 / chunk.shape[1])
+    return mono
+
+
+def _at_rate(pieces: Iterable[Samples], rate: int, to: int) -> Iterator[Samples]:
+    """The pieces at the rate `to`; some sound always comes where some went in."""
     if rate == to:
         yield from pieces
         return
     import soxr
 
     resampler = soxr.ResampleStream(rate, to, 1, dtype="float32", quality="HQ")
-    for piece in pieces:
+    at_once = max(1, SAMPLES_AT_ONCE * rate // max(rate, to))
+    came = went = 0
+    for piece in chain.from_iterable(_cut(piece, at_once) for piece in pieces):
+        came += len(piece)
         out = resampler.resample_chunk(piece)
+        went += len(out)
         if len(out):
             yield out
-    rest = resampler.resample_chunk(np.zeros(0, np.float32), last=True)
-    if len(rest):
-        yield rest
+    # a sound shorter than one sample of the new rate is lengthened by silence to be one
+    rest = resampler.resample_chunk(np.zeros(max(0, -(-rate // to) - came), np.float32), last=True)
+    if len(rest) or not went:
+        yield rest if len(rest) else np.zeros(1, np.float32)
 
 
-# Opening
+def _cut(samples: Samples, size: int = SAMPLES_AT_ONCE) -> Iterator[Samples]:
+    return (samples[start : start + size] for start in range(0, len(samples), size))
 
 
-def shown(path: Name) -> str:
-    """The name as messages and JSON can hold it: bytes that are not UTF-8 are escaped."""
-    return os.fsdecode(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def _regrouped(pieces: Iterable[Samples], size: int) -> Iterator[Samples]:
+    """The same samples in arrays of `size`, the last one shorter."""
+    waiting: list[Samples] = []
+    missing = size
+    for piece in pieces:
+        while len(piece) >= missing:
+            yield np.concatenate([*waiting, piece[:missing]])
+            piece, waiting, missing = piece[missing:], [], size
+        if len(piece):
+            waiting.append(piece)
+            missing -= len(piece)
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+# From a file to chunks of frames
 
 
 def _opened(path: Name, where: str) -> IO[bytes]:
@@ -226,114 +284,146 @@ def _opened(path: Name, where: str) -> IO[bytes]:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DataError(f"{where}: cannot be read ({reason}). Check the path.") from error
     head = file.read(4096)
-    file.seek(0)
     if reason := not_sound(head):
         file.close()
         raise DataError(f"{where}: {reason}. Leave it out, or put the sound there.")
     return file
 
 
-def _decoder(file: IO[bytes], path: Name, where: str) -> _Stream:
-    """The stream of the first decoder that reads the file: soundfile, then PyAV."""
-    import soundfile
+def _decoded(file: IO[bytes], path: Name, where: str) -> _Stream:
+    """The stream of the first decoder that finds samples in the file: soundfile, then PyAV."""
+    header = read_header(file)
+    if header.empty:
+        raise DataError(f"{where}: {header.empty}. Leave it out.")
+    reasons = []
+    for name, decoder in (("soundfile", _by_soundfile), ("PyAV", _by_pyav)):
+        file.seek(0)
+        try:
+            stream = decoder(file, path, header)
+        except _UnreadableError as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        first = next(stream.chunks, None)
+        if first is not None:
+            stream.chunks, stream.odd = chain([first], stream.chunks), header.problem
+            return stream
+        reasons.append(f"{name}: 0 samples{f', {stream.stopped}' if stream.stopped else ''}")
+    raise DataError(
+        f"{where}: no audio decoded from {header.form} ({'; '.join(reasons)}). Leave it out, or convert it."
+    )
 
-    declared = declared_frames(file)
-    os.lseek(file.fileno(), 0, os.SEEK_SET)
-    try:
-        return _by_soundfile(soundfile.SoundFile(file.fileno(), closefd=False), declared)
-    except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OverflowError) as error:
-        first = str(error).strip().removesuffix(".").split(": ", 1)[-1]
-    import av
 
-    file.seek(0)
-    name = os.fsdecode(os.path.abspath(path))  # noqa: PTH100  (bytes names too)
-    try:
-        # by name where it can be said in UTF-8: PyAV's own reading stands more than its reading of Python's files
-        return _by_pyav(file if name != shown(name) else f"file:{name}")
-    except (av.FFmpegError, OSError, ValueError, LookupError) as error:
-        second = _reason(error)
-        raise DataError(f"{where}: no sound that can be decoded (soundfile: {first}; PyAV: {second}).") from error
+class _UnreadableError(Exception):
+    """Why a decoder cannot read the file at all."""
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error or type(error).__name__).splitlines()[0]
+    """A decoder's complaint in a few words, without the file's name."""
+    said = str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return " ".join(re.sub(r"^.*?Error opening \S+: |; last error log.*$", "", said).split()).strip(" .")
 
 
-def _by_soundfile(sound: soundfile.SoundFile, declared: float | None) -> _Stream:
-    if sound.samplerate < 1 or sound.channels < 1:
-        raise ValueError(f"rate {sound.samplerate} Hz, {sound.channels} channels")
+def _check_format(rate: int, channels: int) -> None:
+    if not RATES[0] <= rate <= RATES[1] or channels < 1:
+        raise _UnreadableError(f"a header of {rate} Hz and {channels} channels")
+
+
+def _by_soundfile(file: IO[bytes], path: Name, header: Header) -> _Stream:
+    import soundfile
+
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    try:
+        # by descriptor: any name works, and libsndfile sees the content alone
+        sound = soundfile.SoundFile(file.fileno(), closefd=False)
+    except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise _UnreadableError(_reason(error)) from error
+    _check_format(sound.samplerate, sound.channels)
+    declared = sound.frames if header.frames is None else header.frames
+    if not 0 < declared < 1 << 40:  # a streamed file states none, or the largest number there is
+        declared = 0.0
     exact = sound.format not in ("MP3", "OGG")  # these count the encoder's padding, or guess
-    stream = _Stream(sound.samplerate, sound.channels, 0.0, iter(()), exact)
-    stream.declared = sound.frames if declared is None else declared
-    if not 0 < stream.declared < 1 << 40:  # a streamed file states none, or the largest number there is
-        stream.declared = 0.0
+    stream = _Stream(sound.samplerate, sound.channels, declared, exact)
     stream.chunks = _soundfile_chunks(sound, stream)
     return stream
 
 
-def _soundfile_chunks(sound: soundfile.SoundFile, stream: _Stream) -> Iterator[NDArray[np.floating[Any]]]:
+def _soundfile_chunks(sound: Any, stream: _Stream) -> Iterator[Samples]:
     import soundfile
 
-    at_once = max(1, FRAMES_AT_ONCE // stream.channels)
-    kind = "float64" if sound.subtype == "DOUBLE" else "float32"  # huge doubles are infinite as float32
+    at_once = max(1, SAMPLES_AT_ONCE // stream.channels)
+    kind = "float64" if sound.subtype == "DOUBLE" else "float32"  # of huge doubles libsndfile makes odd floats
     with sound:
         while True:
             try:
                 chunk = sound.read(at_once, dtype=kind, always_2d=True)
             except (soundfile.SoundFileError, RuntimeError) as error:
-                stream.stopped = str(error).strip().removesuffix(".")
+                stream.stopped = _reason(error)
                 return
             if not len(chunk):
                 return
-            yield _in_float32(chunk)
+            with np.errstate(over="ignore"):
+                yield chunk.astype(np.float32, copy=False)
 
 
-def _in_float32(chunk: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        return chunk.astype(np.float32, copy=False)
-
-
-def _by_pyav(file: IO[bytes] | str) -> _Stream:
-    """Raises `LookupError` where the container holds no sound, and what PyAV raises where it cannot be opened."""
+def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
     import av
 
     av.logging.set_level(av.logging.PANIC)
-    container = av.open(file, metadata_errors="ignore")
+    name = os.fsdecode(os.path.abspath(path))  # noqa: PTH100  (bytes names too)
+    # by name where it can be said in UTF-8, as a file, so that no name is an option or an address
+    source = f"file:{name}" if name.isprintable() else file
+    try:
+        container = av.open(source, metadata_errors="ignore", options={"protocol_whitelist": "file"})
+    except (av.FFmpegError, OSError, ValueError, LookupError) as error:
+        raise _UnreadableError(_reason(error)) from error
     if not container.streams.audio:
-        raise LookupError(f"{container.format.long_name} without a sound track")
+        container.close()
+        raise _UnreadableError(f"{container.format.long_name} without a sound track")
     track = container.streams.audio[0]
-    if not getattr(track, "rate", 0) or not getattr(track, "channels", 0):
-        raise LookupError("a sound track whose codec is not known")
-    length = float(track.duration * track.time_base) if track.duration and track.time_base else 0.0
-    stream = _Stream(track.rate, track.channels, length * track.rate, iter(()), exact=False)
+    rate, channels = getattr(track, "rate", 0) or 0, getattr(track, "channels", 0) or 0
+    if not rate or not channels:
+        container.close()
+        raise _UnreadableError(f"{container.format.long_name} with a codec that is not known")
+    _check_format(rate, channels)
+    stream = _Stream(rate, channels, _stated_length(container, track) * rate, exact=False)
     stream.chunks = _pyav_chunks(container, track, stream)
     return stream
 
 
-def _pyav_chunks(container: Any, track: Any, stream: _Stream) -> Iterator[NDArray[np.float32]]:
-    import av
+def _stated_length(container: Any, track: Any) -> float:
+    """Seconds that the container states, 0 where it only guesses."""
+    if container.format.name in GUESSING:
+        return 0.0
+    if track.duration and track.time_base:
+        return max(0.0, float(track.duration * track.time_base))
+    alone = len(container.streams) == 1  # else it is the length of the pictures, perhaps
+    return max(0.0, container.duration / 1e6) if container.duration and alone else 0.0
 
-    same = av.AudioResampler(format="fltp", layout=track.layout, rate=track.rate)  # of format, not of rate
-    waiting: list[NDArray[np.float32]] = []
+
+def _pyav_chunks(container: Any, track: Any, stream: _Stream) -> Iterator[Samples]:
+    waiting: list[Samples] = []
     size = 0
     with container:
-        packets = container.demux(track)
-        while True:
-            try:
-                packet = next(packets, None)
-                frames = [] if packet is None else packet.decode()
-            except (av.FFmpegError, OSError, ValueError) as error:
-                # a broken packet ends the sound: what follows it would stand at the wrong time
-                stream.stopped = _reason(error)
-                break
-            for frame in frames:
-                for part in same.resample(frame):
-                    waiting.append(part.to_ndarray().T)
-                    size += len(waiting[-1])
-            if size >= FRAMES_AT_ONCE:
+        for part in _pyav_parts(container, track, stream):
+            waiting.append(part)
+            size += part.size
+            if size >= SAMPLES_AT_ONCE:
                 yield np.concatenate(waiting)
                 waiting, size = [], 0
-            if packet is None:
-                break
     if size:
         yield np.concatenate(waiting)
+
+
+def _pyav_parts(container: Any, track: Any, stream: _Stream) -> Iterator[Samples]:
+    """[frame, channel] of each decoded frame, to the end or to the first broken packet."""
+    import av
+
+    try:
+        same = av.AudioResampler(format="fltp", layout=track.layout, rate=track.rate)  # of format, not of rate
+        for packet in container.demux(track):
+            for frame in packet.decode():
+                for part in same.resample(frame):
+                    yield part.to_ndarray().T.astype(np.float32, copy=False)
+    except (av.FFmpegError, OSError, ValueError, LookupError) as error:
+        # what follows a broken packet would stand at the wrong time
+        stream.stopped = _reason(error)

@@ -1,15 +1,91 @@
-"""What a file's first bytes and chunk headers say: whether it can be sound at all, and how long it claims to be.
+"""What a file's own bytes say before anything is decoded: what it is, and how long it claims to be.
 
-Decoders quietly shorten a cut file to what is there; the length that its header states tells the cut.
+Decoders quietly shorten a cut file to what is there; the length that its header states tells the cut. Everything here
+is read in pieces of a few bytes, however large the file.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+from dataclasses import dataclass
 from typing import IO
 
-UNKNOWN = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFFFFFFFFFF)
+UNKNOWN = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Sizes that a program writes before it knows better (or never does)."""
+OGG_PAGE = 65_307
+"""Bytes of the longest Ogg page."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a header states."""
+
+    form: str = "unknown format"
+    """What the file is, for messages."""
+    frames: float | None = None
+    """Frames that it states; 0 where it states none; None where the decoder tells it as well."""
+    problem: str = ""
+    """What is odd in the header itself, a short sentence."""
+    empty: str = ""
+    """Why there are no samples, where that is plain."""
+
+
+FORMS = (
+    (0, b"RIFF", "WAV"),
+    (0, b"RIFX", "WAV (RIFX)"),
+    (0, b"RF64", "WAV (RF64)"),
+    (0, b"BW64", "WAV (BW64)"),
+    (0, b"riff", "WAV (Wave64)"),
+    (0, b"FORM", "AIFF"),
+    (0, b".snd", "Sun AU"),
+    (0, b"caff", "CAF"),
+    (0, b"fLaC", "FLAC"),
+    (0, b"OggS", "Ogg"),
+    (0, b"MThd", "MIDI, notes and not sound"),
+    (0, b"MAC ", "Monkey's Audio"),
+    (0, b"MP+", "Musepack"),
+    (0, b"MPCK", "Musepack"),
+    (0, b"wvpk", "WavPack"),
+    (0, b"DSD ", "DSD (DSF)"),
+    (0, b"FRM8", "DSD (DSDIFF)"),
+    (0, b"ADIF", "AAC (ADIF)"),
+    (0, b"#!AMR", "AMR"),
+    (0, b"0&\xb2u", "Windows Media (ASF)"),
+    (0, b"\x1aE\xdf\xa3", "Matroska or WebM"),
+    (4, b"ftyp", "MP4"),
+    (0, b"ID3", "MP3 or another file with an ID3 tag"),
+    (0, b"\x89PNG", "PNG picture"),
+    (0, b"\xff\xd8\xff", "JPEG picture"),
+    (0, b"GIF8", "GIF picture"),
+    (0, b"%PDF", "PDF document"),
+    (0, b"PK\x03\x04", "ZIP archive"),
+    (0, b"7z\xbc\xaf", "7z archive"),
+    (0, b"\x1f\x8b", "gzip archive"),
+    (0, b"Rar!", "RAR archive"),
+    (0, b"\x7fELF", "program (ELF)"),
+    (0, b"MZ", "program (Windows)"),
+    (0, b"SQLite", "SQLite database"),
+    (0, b"\x93NUMPY", "NumPy array"),
+    (0, b"\x89HDF", "HDF5 file"),
+)
+"""Where a format's mark stands, the mark, and the format's name."""
+
+CODECS = {
+    0x0001: "PCM",
+    0x0002: "MS ADPCM",
+    0x0003: "float",
+    0x0006: "A-law",
+    0x0007: "mu-law",
+    0x0011: "IMA ADPCM",
+    0x0031: "GSM 6.10",
+    0x0050: "MPEG",
+    0x0055: "MP3",
+    0x0160: "Windows Media",
+    0x0161: "Windows Media",
+    0x2000: "AC-3",
+}
+"""Names of WAV's format tags."""
 
 
 def not_sound(head: bytes) -> str:
@@ -18,13 +94,13 @@ def not_sound(head: bytes) -> str:
         return "empty (0 bytes)"
     if head.startswith(b"version https://git-lfs"):
         return "a Git-LFS pointer, not the sound itself (run `git lfs pull`)"
-    if head.startswith(b"\x00\x05\x16\x07"):
+    if head.startswith((b"\x00\x05\x16\x07", b"\x00\x05\x16\x00")):
         return "an AppleDouble sidecar (._ file), not a sound"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "a web page, not a sound"
     if not head.strip(b"\x00") and len(head) < 4096:
         return "nothing but zero bytes"
-    if len(head) > 4 and _is_text(head):
+    if _is_text(head):
         return "text, not a sound"
     return ""
 
@@ -32,56 +108,117 @@ def not_sound(head: bytes) -> str:
 def _is_text(head: bytes) -> bool:
     if head[:4] in (b"#EXT", b"[pla"):  # playlists
         return True
-    try:
-        text = head.decode("ascii")
-    except UnicodeDecodeError:
-        return False
-    return all(mark.isprintable() or mark in "\t\r\n" for mark in text)
+    if _form(head) in ("WAV", "WAV (RIFX)", "WAV (RF64)", "AIFF", "FLAC", "Ogg") or head[4:8] == b"ftyp":
+        return False  # cut within the first few bytes of a header
+    for encoding in ("utf-8-sig", "utf-16") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
+        try:
+            text = head.decode(encoding)
+        except UnicodeDecodeError as error:
+            if error.start < len(head) - 4 or len(head) < 4096:  # a character may be cut by the end of the head
+                continue
+            text = head[: error.start].decode(encoding)
+        if text and all(mark.isprintable() or mark in "\t\r\n\f\u200b\ufeff" for mark in text):
+            return True
+    return False
 
 
-def declared_frames(file: IO[bytes]) -> float | None:
-    """Frames that the header states, where the header must be read for it; None leaves it to the decoder.
+def _form(head: bytes) -> str:
+    for at, mark, name in FORMS:
+        if head[at:].startswith(mark):
+            return name
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
+        return "AAC (ADTS)" if head[1] & 0xF6 == 0xF0 else "MPEG audio"
+    return Header.form
 
-    Of WAV and AIFF the decoder tells what is there, not what was promised; of MP3 the Xing header tells.
-    """
+
+def read_header(file: IO[bytes]) -> Header:
+    """What the file's header states. Never raises on odd bytes."""
     file.seek(0)
-    magic = file.read(12)
-    file.seek(0)
+    head = file.read(12)
+    form = _form(head)
     try:
-        if magic[:4] in (b"RIFF", b"RIFX", b"RF64"):
-            return _wav_frames(file)
-        if magic[:4] == b"FORM" and magic[8:11] == b"AIF":
-            return _aiff_frames(file)
-        if magic[:3] == b"ID3" or (magic[0] == 0xFF and magic[1] & 0xE0 == 0xE0):
-            return _mp3_frames(file)
+        if form in ("WAV", "WAV (RIFX)", "WAV (RF64)", "WAV (BW64)"):
+            return _wav(file, form)
+        if form == "AIFF" and head[8:11] == b"AIF":
+            return Header(form, _aiff_frames(file))
+        if form == "Sun AU":
+            return _au(file)
+        if form == "Ogg":
+            return Header(form, problem=_ogg_end(file))
+        if head[:3] == b"ID3" or form == "MPEG audio":
+            return _mp3(file, form)
     except (struct.error, ZeroDivisionError, IndexError):
-        return None
-    return None
+        pass  # cut or nonsense within the header: the decoder says what it makes of it
+    return Header(form)
 
 
-def _wav_frames(file: IO[bytes]) -> float | None:
-    """The data chunk's size over the format chunk's bytes a frame."""
-    order = {b"RIFF": "<", b"RIFX": ">", b"RF64": "<"}.get(file.read(4))
-    if order is None:
-        return None
+# WAV
+
+
+def _wav(file: IO[bytes], form: str) -> Header:
+    """The data chunk's size over the format chunk's bytes a frame, and what stands behind it."""
+    order = ">" if form == "WAV (RIFX)" else "<"
     file.seek(12)
     a_frame, wide = 0, 0
     while len(head := file.read(8)) == 8:
         name, size = head[:4], struct.unpack(order + "I", head[4:])[0]
         if name == b"ds64":
             wide = struct.unpack("<Q", file.read(16)[8:])[0]
-            file.seek(size - 16, 1)
+            file.seek(size - 16, os.SEEK_CUR)
         elif name == b"fmt ":
-            form, _, _, _, a_frame, bits = struct.unpack(order + "HHIIHH", file.read(16))
-            if form not in (1, 3, 6, 7, 0xFFFE) or bits % 8:
-                return None  # compressed: bytes a frame say nothing of samples
-            file.seek(size - 16 + size % 2, 1)
+            codec, _, _, _, a_frame, bits = struct.unpack(order + "HHIIHH", file.read(16))
+            form = f"{form}, {CODECS.get(codec, f'codec 0x{codec:04X}')}, {bits} bits a sample"
+            if codec == 0xFFFE and size >= 26:  # the true codec stands in the extension
+                codec = struct.unpack(order + "8xH", file.read(10))[0]
+                form = f"{form.split(',')[0]}, {CODECS.get(codec, f'codec 0x{codec:04X}')}, {bits} bits a sample"
+                file.seek(-10, os.SEEK_CUR)
+            if codec not in (1, 3, 6, 7):
+                a_frame = 0  # compressed: bytes a frame say nothing of samples
+            file.seek(size - 16 + size % 2, os.SEEK_CUR)
         elif name == b"data":
-            size = wide if size == 0xFFFFFFFF and wide else size
-            return 0.0 if size in UNKNOWN else size // a_frame
+            return _wav_data(file, form, a_frame, wide if size == 0xFFFFFFFF and wide else size)
         else:
-            file.seek(size + size % 2, 1)
-    return None
+            file.seek(size + size % 2, os.SEEK_CUR)
+    return Header(form)
+
+
+def _wav_data(file: IO[bytes], form: str, a_frame: int, size: int) -> Header:
+    """What a data chunk of `size` bytes says, the file standing at its first byte."""
+    start = file.tell()
+    left = _length(file) - start
+    if size == 0 and _only_chunks(file, start):
+        return Header(form, 0.0, empty=f"empty, {form} with 0 samples")
+    if size in UNKNOWN:
+        stated = "0" if size == 0 else f"0x{size:X}"
+        return Header(form, 0.0, f"the header states {stated} bytes of sound; the file holds {left}")
+    problem = ""
+    if size < left and not _only_chunks(file, start + size + size % 2):
+        problem = f"wrong length: the header states {size} bytes of sound; {left - size} more follow it unread"
+    return Header(form, size // a_frame if a_frame else None, problem)
+
+
+def _only_chunks(file: IO[bytes], at: int) -> bool:
+    """Whether from here to the end there are only well-formed chunks, or padding, or nothing."""
+    end = _length(file)
+    while at < end:
+        file.seek(at)
+        head = file.read(8)
+        if not head.strip(b"\x00") and not file.read(4096).strip(b"\x00"):
+            return True
+        if len(head) < 8 or not all(32 <= byte < 127 for byte in head[:4]):
+            return False
+        size = min(struct.unpack("<I", head[4:])[0], struct.unpack(">I", head[4:])[0])  # RIFF or RIFX
+        if at + 8 + size > end:
+            return False
+        at += 8 + size + size % 2
+    return True
+
+
+def _length(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+# Others
 
 
 def _aiff_frames(file: IO[bytes]) -> float | None:
@@ -91,24 +228,53 @@ def _aiff_frames(file: IO[bytes]) -> float | None:
         size = struct.unpack(">I", head[4:])[0]
         if head[:4] == b"COMM":
             return float(struct.unpack(">hI", file.read(6))[1])
-        file.seek(size + size % 2, 1)
+        file.seek(size + size % 2, os.SEEK_CUR)
     return None
 
 
-def _mp3_frames(file: IO[bytes]) -> float | None:
-    """MPEG frames that a Xing or Info header states, times samples a frame; None where there is no such header."""
+def _au(file: IO[bytes]) -> Header:
+    """Bytes of sound over bytes a frame, for the encodings of whole bytes a sample."""
+    file.seek(4)
+    start, size, encoding, _, channels = struct.unpack(">IIIII", file.read(20))
+    width = {1: 1, 2: 1, 3: 2, 4: 3, 5: 4, 6: 4, 7: 8, 27: 1}.get(encoding)
+    if size == 0 and start >= _length(file):
+        return Header("Sun AU", 0.0, empty="empty, Sun AU with 0 samples")
+    if size in UNKNOWN or not width:
+        return Header("Sun AU")  # 0xFFFFFFFF is how this format says that it was streamed
+    return Header("Sun AU", size // (width * channels))
+
+
+def _ogg_end(file: IO[bytes]) -> str:
+    """What is odd at the end of an Ogg file, whose pages state no length: the last page bears an end mark."""
+    length = _length(file)
+    file.seek(max(0, length - 2 * OGG_PAGE))
+    tail = file.read(2 * OGG_PAGE)
+    at = tail.rfind(b"OggS")
+    if at < 0:
+        return "truncated: no Ogg page near the end"
+    page = tail[at:]
+    segments = page[27 : 27 + page[26]] if len(page) > 26 else b""
+    if len(page) < 27 or len(segments) < page[26] or len(page) < 27 + len(segments) + sum(segments):
+        return "truncated: the file ends within an Ogg page"
+    return "" if page[5] & 4 else "truncated: the last Ogg page bears no end mark"
+
+
+def _mp3(file: IO[bytes], form: str) -> Header:
+    """MPEG frames that a Xing or Info header states, times samples a frame."""
+    file.seek(0)
     head = file.read(10)
     start = 0
     if head[:3] == b"ID3":
         start = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
+        if start >= (length := _length(file)):
+            return Header(form, empty=f"cut within its ID3 tag, which states {start} bytes where the file has {length}")
     file.seek(start)
     window = file.read(4096)
+    frame = window.find(b"\xff")
     for mark in (b"Xing", b"Info"):
-        at = window.find(mark)
-        if at >= 0 and struct.unpack(">I", window[at + 4 : at + 8])[0] & 1:
-            frame = window.rfind(b"\xff", 0, at)
-            first = window.find(b"\xff")
-            frame = first if 0 <= first < frame else frame
+        # the mark stands 13 to 36 bytes into the first frame
+        at = window.find(mark, max(0, frame), max(0, frame) + 40)
+        if 0 <= frame < at and struct.unpack(">I", window[at + 4 : at + 8])[0] & 1:
             samples = 1152 if window[frame + 1] & 0x08 else 576  # MPEG 1, or 2 and 2.5
-            return float(struct.unpack(">I", window[at + 8 : at + 12])[0] * samples)
-    return None
+            return Header(form, float(struct.unpack(">I", window[at + 8 : at + 12])[0] * samples))
+    return Header(form)

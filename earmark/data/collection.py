@@ -120,14 +120,13 @@ class Collection:
         return [caption for caption in self.captions if caption.clip_id in inside]
 
     def query_captions(self, split: str | None = None) -> list[Caption]:
-        """The captions of the split's clips; where `queries` is "texts", of a split's equal texts the first."""
+        """The captions of the split's clips; where `queries` is "texts", of equal texts the first."""
         captions = self.captions_of(split)
         if self.queries == "captions":
             return captions
-        split_of = {clip.clip_id: clip.split for clip in self.clips}
-        first: dict[tuple[str, str], Caption] = {}
+        first: dict[str, Caption] = {}
         for caption in captions:
-            first.setdefault((split_of[caption.clip_id], caption.text), caption)
+            first.setdefault(caption.text, caption)
         return list(first.values())
 
     def rated(self, split: str | None = None) -> list[Rating]:
@@ -147,21 +146,19 @@ class Collection:
     ) -> Relevance:
         """What is relevant to what, from captions (closed world) or from people's ratings (unjudged unknown).
 
-        From captions: a caption is relevant to its clip and to every clip of the same split that bears the same text.
+        From captions: a caption is relevant to its clip and to every clip of the gallery (the split's; all clips but
+        `*-lists` where it is None) that bears the same text.
         """
         if source == "ratings":
             return Relevance.from_ratings(self.rated(split), aggregate=aggregate)
         if source != "captions":
             raise DataError(f"relevance {source!r}; expected 'captions' or 'ratings'.")
-        split_of = {clip.clip_id: clip.split for clip in self.gallery(split)}
         captions = self.captions_of(split)
-        bearing: dict[tuple[str, str], dict[str, None]] = {}
+        bearing: dict[str, dict[str, None]] = {}
         for caption in captions:
-            bearing.setdefault((split_of[caption.clip_id], caption.text), {})[caption.clip_id] = None
+            bearing.setdefault(caption.text, {})[caption.clip_id] = None
         return Relevance.from_pairs(
-            (caption.caption_id, clip_id)
-            for caption in captions
-            for clip_id in bearing[split_of[caption.clip_id], caption.text]
+            (caption.caption_id, clip_id) for caption in captions for clip_id in bearing[caption.text]
         )
 
     def _check_split(self, split: str) -> None:
