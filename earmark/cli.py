@@ -5,11 +5,10 @@ Exit 0: done; 1: done, but something was left out or `[expected]` was missed; 2:
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
@@ -406,23 +405,13 @@ def main() -> None:
     """The entry point: errors become one line and exit code 2."""
     warnings.showwarning = _warn
     try:
-        code = app(args=_with_json_target(sys.argv[1:]), standalone_mode=False)
+        app(args=_with_json_target(sys.argv[1:]))  # usage errors end here too, with exit code 2
     except EarmarkError as error:
-        code = _refuse(str(error))
-    except typer.Exit as error:
-        code = error.exit_code
-    except typer.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        _refuse(str(error))
     except OSError as error:
-        code = _refuse(f"{error.filename or 'earmark'}: {error.strerror or error}. Check the path and the disk.")
-    sys.exit(code)
+        _refuse(f"{error.filename or 'earmark'}: {error.strerror or error}. Check the path and the disk.")
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str) -> NoReturn:
     console.complain(" ".join(message.split()))
-    return REFUSED
+    sys.exit(REFUSED)

@@ -279,7 +279,8 @@ def _opened(path: Name, where: str) -> IO[bytes]:
             raise DataError(f"{where}: a folder; expected a sound file.")
         if not stat.S_ISREG(state.st_mode):
             raise DataError(f"{where}: not a regular file; expected a sound file.")
-        file = open(path, "rb")  # noqa: SIM115, PTH123
+        # not buffered: libsndfile moves the descriptor's position behind Python's back
+        file = open(path, "rb", buffering=0)  # noqa: SIM115, PTH123
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DataError(f"{where}: cannot be read ({reason}). Check the path.") from error
@@ -320,6 +321,8 @@ class _UnreadableError(Exception):
 def _reason(error: Exception) -> str:
     """A decoder's complaint in a few words, without the file's name."""
     said = str(getattr(error, "strerror", None) or error or type(error).__name__)
+    if "possibly a pipe" in said:  # which it is not: libsndfile says so where it finds no MPEG frames
+        return "no MPEG frames found"
     return " ".join(re.sub(r"^.*?Error opening \S+: |; last error log.*$", "", said).split()).strip(" .")
 
 
@@ -329,8 +332,10 @@ def _check_format(rate: int, channels: int) -> None:
 
 
 def _by_soundfile(file: IO[bytes], path: Name, header: Header) -> _Stream:
-    import soundfile
-
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:
+        raise _UnreadableError(f"cannot be imported, {_reason(error)}") from error
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     try:
         # by descriptor: any name works, and libsndfile sees the content alone
@@ -366,8 +371,10 @@ def _soundfile_chunks(sound: Any, stream: _Stream) -> Iterator[Samples]:
 
 
 def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
-    import av
-
+    try:
+        import av
+    except (ImportError, OSError) as error:
+        raise _UnreadableError(f"cannot be imported, {_reason(error)}") from error
     av.logging.set_level(av.logging.PANIC)
     name = os.fsdecode(os.path.abspath(path))  # noqa: PTH100  (bytes names too)
     # by name where it can be said in UTF-8, as a file, so that no name is an option or an address
@@ -386,6 +393,8 @@ def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
         raise _UnreadableError(f"{container.format.long_name} with a codec that is not known")
     _check_format(rate, channels)
     stream = _Stream(rate, channels, _stated_length(container, track) * rate, exact=False)
+    if header.frames is not None:
+        stream.declared, stream.exact = header.frames, container.format.name != "mp3"
     stream.chunks = _pyav_chunks(container, track, stream)
     return stream
 

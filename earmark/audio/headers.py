@@ -143,11 +143,15 @@ def read_header(file: IO[bytes]) -> Header:
             return Header(form, _aiff_frames(file))
         if form == "Sun AU":
             return _au(file)
+        if form == "CAF":
+            return Header(form, _caf_frames(file))
+        if form == "WAV (Wave64)":
+            return Header(form, _wave64_frames(file))
         if form == "Ogg":
             return Header(form, problem=_ogg_end(file))
         if head[:3] == b"ID3" or form == "MPEG audio":
             return _mp3(file, form)
-    except (struct.error, ZeroDivisionError, IndexError):
+    except (struct.error, ArithmeticError, LookupError, OSError, ValueError):
         pass  # cut or nonsense within the header: the decoder says what it makes of it
     return Header(form)
 
@@ -229,6 +233,41 @@ def _aiff_frames(file: IO[bytes]) -> float | None:
         if head[:4] == b"COMM":
             return float(struct.unpack(">hI", file.read(6))[1])
         file.seek(size + size % 2, os.SEEK_CUR)
+    return None
+
+
+def _caf_frames(file: IO[bytes]) -> float | None:
+    """The data chunk's bytes over bytes a packet; 0 where the chunk goes to the end, None where packets vary."""
+    file.seek(8)
+    a_packet, frames = 0, 0
+    while len(head := file.read(12)) == 12:
+        size = struct.unpack(">q", head[4:])[0]
+        if head[:4] == b"desc":
+            a_packet, frames = struct.unpack(">16xII8x", file.read(32))
+            size -= 32
+        elif head[:4] == b"data":
+            return 0.0 if size < 0 else (size - 4) // a_packet * frames if a_packet else None
+        if size < 0:
+            return None
+        file.seek(size, os.SEEK_CUR)
+    return None
+
+
+def _wave64_frames(file: IO[bytes]) -> float | None:
+    """As of WAV, with names of 16 bytes, and sizes of 8 that count their own head."""
+    file.seek(40)
+    a_frame = 0
+    while len(head := file.read(24)) == 24:
+        size = struct.unpack("<Q", head[16:])[0] - 24
+        if head[:4] == b"data":
+            return 0.0 if size <= 0 else size // a_frame if a_frame else None
+        start = file.tell()
+        if head[:4] == b"fmt ":
+            codec, a_frame = struct.unpack("<H10xH", file.read(14))
+            a_frame = a_frame if codec in (1, 3, 6, 7, 0xFFFE) else 0
+        if size < 0:
+            return None
+        file.seek(start + size + -size % 8)
     return None
 
 
