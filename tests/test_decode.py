@@ -99,15 +99,18 @@ def in_a_process(code: str, *arguments: str | Path) -> str:
 # Formats
 
 
+SUBTYPES = ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"]
+
+
 @pytest.mark.case("A12", "A15", "A16")
-@pytest.mark.parametrize("channels", [1, 2, 8])
 @pytest.mark.parametrize(
-    "subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW", "IMA_ADPCM", "MS_ADPCM"]
+    ("form", "subtype", "channels"),
+    [
+        *((form, subtype, channels) for form in ("WAV", "WAVEX") for subtype in SUBTYPES for channels in (1, 2, 8)),
+        *(("WAV", subtype, channels) for subtype in ("IMA_ADPCM", "MS_ADPCM") for channels in (1, 2)),
+    ],
 )
-@pytest.mark.parametrize("form", ["WAV", "WAVEX"])
 def test_every_kind_of_wav_decodes(sound, form, subtype, channels):
-    if not soundfile.check_format(form, subtype) or ("ADPCM" in subtype and channels > 2):
-        pytest.skip("libsndfile does not write it")
     samples = tone(0.2, channels=channels)
     got = decode.load(sound(samples, format=form, subtype=subtype))
     assert (got.rate, got.native_rate, got.channels, got.problems) == (44_100, 44_100, channels, ())
@@ -502,15 +505,15 @@ print(sum(lengths), len(lengths), int(status.split("VmHWM:")[1].split()[0]) // 1
 @pytest.mark.parametrize("container", ["matroska", "adts"])
 def test_what_pyav_reads_is_streamed_in_little_memory_too(tmp_path, container):
     codec = "flac" if container == "matroska" else "aac"
-    path = by_pyav(tmp_path / "long", np.tile(tone(10.0, 16_000), (60, 1)), 16_000, codec, container)
+    path = by_pyav(tmp_path / "long", np.tile(tone(10.0, 16_000), (30, 1)), 16_000, codec, container)
     for _ in decode.blocks(path):  # what is imported once is not counted
         break
     tracemalloc.start()
     total = sum(len(block) for block in decode.blocks(path))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert total == pytest.approx(600 * 16_000, abs=4096)
-    assert most < 8e6
+    assert total == pytest.approx(300 * 16_000, abs=4096)
+    assert most < 5e6  # all of it takes 19e6
 
 
 @pytest.mark.case("A34")

@@ -21,8 +21,10 @@ from torch import Tensor
 
 from earmark.errors import ConfigError, DataError
 
-FRAMES_AT_ONCE = 4096
-"""Frames that are transformed together: bounds memory on long clips."""
+FRAMES_AT_ONCE = 256
+"""Frames that are transformed together: fits the processor's cache, and bounds memory on long clips."""
+LOUDEST = 1e10
+"""Full scale is 1; far beyond, energies overflow float32."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,19 @@ def log_mel(
 ) -> Tensor:
     """[..., frame, band] of a waveform [..., sample] at `rate` Hz.
 
-    Raises `DataError` on an empty waveform or one with samples that are not finite.
+    A frame is |rfft(frame × Hann)|^power summed under the bands' triangles, then the logarithm. The silence at a
+    centred clip's ends is librosa's default, `pad_mode="constant"`. Raises `DataError` on an empty waveform or one with
+    samples that are not finite, `ConfigError` where the rate is too low for the settings.
     """
     samples = torch.as_tensor(waveform).to(dtype)
     if samples.ndim < 1 or not samples.shape[-1]:
         raise DataError(f"waveform of shape {tuple(samples.shape)}; expected samples in the last dimension.")
-    if not torch.isfinite(samples).all():
+    if not samples.abs().amax() <= LOUDEST:  # not a number fails too
         raise DataError("waveform: samples that are not finite. Decode it with earmark.audio.decode, which mends them.")
     window, hop, size = settings.samples(rate)
     padded = _padded(samples, window, hop, size, settings.centred)
-    bands = _filter_bank(rate, size, settings).to(dtype)
-    shape = _window(window, size if settings.centred else window).to(dtype)
+    bands = _filter_bank(rate, size, settings).to(samples)
+    shape = _window(window, size if settings.centred else window).to(samples)
     frames = padded.unfold(-1, len(shape), hop)  # [..., frame, sample], a view
     parts = [
         _logarithm(_spectrum(frames[..., at : at + FRAMES_AT_ONCE, :] * shape, size, settings.power) @ bands, settings)

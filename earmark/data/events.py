@@ -45,7 +45,7 @@ def level(wave: Wave) -> float:
 def at_level(wave: Wave, decibels: float) -> Wave:
     """The wave, amplified to that `level`, within 1 dB; peaks are rounded off at `CREST` times it."""
     ceiling = CREST * 10 ** (decibels / 20)
-    for _ in range(4):  # rounding off takes from the level, so the gain is set again
+    for _ in range(9):  # rounding off takes from the level, so the gain is set again
         if abs(missing := decibels - level(wave)) < 0.3:
             break
         wave = ceiling * np.tanh(wave * (10 ** (missing / 20) / ceiling))

@@ -117,7 +117,7 @@ def overlap(said: Said, events: Sequence[Event]) -> float:
     said: the mean over the mentions of 0.7 where the clip holds the kind + 0.15 where the loudness agrees + 0.15
     where the repetition does (half of it for a neighbouring word, all of it where it is left open); order: 1 − 0.2 ×
     the share of said relations between two present kinds that the clip contradicts; coverage: 1 − 0.2 × the share of
-    the clip's events that go unmentioned. So a full caption of the clip has 1, a true but partial one 0.87 or 0.9,
+    the clip's events that go unmentioned. So a full caption of the clip has 1, a true but partial one 0.87–0.93,
     and one whose kinds are all absent 0.
     """
     present = {event.kind: event for event in events}

@@ -19,7 +19,7 @@ from numpy.random import Generator, SeedSequence, default_rng
 from earmark.data.collection import Caption, Clip, Collection
 from earmark.data.events import RATE
 from earmark.data.scenes import Event, Said, compose, overlap
-from earmark.data.sentences import caption
+from earmark.data.wording import caption
 from earmark.errors import ConfigError, DataError
 from earmark.files import writing_folder
 from earmark.relevance import Rating
@@ -113,8 +113,8 @@ class _Chosen:
 def _list_of(rng: Generator, own: _Made, said: Said, clips: Sequence[_Made]) -> list[_Chosen]:
     """The clips that are rated for a caption of `own`: 1 TP, 1 TN, up to 15 C15, each once.
 
-    Strata: the own clip, the share `NEAR_POOL` of greatest overlap of the others (ties by chance), all the rest. From each so
-    many are drawn without replacement, which gives every pair its chance.
+    Strata: the own clip, the share `NEAR_POOL` of greatest overlap of the others (ties by chance), all the rest.
+    From each so many are drawn without replacement, which gives every pair its chance.
     """
     others = [clip for clip in clips if clip is not own]
     truths = np.array([overlap(said, clip.events) for clip in others])

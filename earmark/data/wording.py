@@ -40,7 +40,7 @@ CLAUSES = {
     "clock": ("a clock|ticks|ticking", "a wall clock|ticks away|ticking away", "a watch|ticks|ticking"),
     "typing": ("a typist|types|typing", "someone|types on a keyboard|typing on a keyboard", "keys|clatter|clattering"),
     "saw": ("a saw|rasps|rasping", "someone|saws wood|sawing wood", "wood|is sawn|being sawn"),
-    "footsteps": ("a person|walks|walking", "someone|walks along|walking along", "footsteps|pass|passing"),
+    "footsteps": ("a person|walks|walking", "someone|walks along|walking along", "a walker|strides|striding"),
     "heartbeat": ("a heart|beats|beating", "a heart|thumps|thumping", "a pulse|throbs|throbbing"),
     "babble": ("people|chatter|chattering", "a crowd|babbles|babbling", "several voices|talk|talking"),
     "cricket": ("a cricket|chirrs|chirring", "crickets|chirr|chirring", "a grasshopper|stridulates|stridulating"),
@@ -75,7 +75,7 @@ NOUNS = {
     "clock": ("ticking of a clock", "tick-tock of a clock"),
     "typing": ("clatter of a keyboard", "typing on a keyboard"),
     "saw": ("rasp of a saw", "sawing of wood"),
-    "footsteps": ("footsteps of a person", "patter of feet"),
+    "footsteps": ("sound of footsteps", "patter of feet"),
     "heartbeat": ("beating of a heart", "heartbeat"),
     "babble": ("chatter of people", "babble of a crowd", "murmur of voices"),
     "cricket": ("chirring of crickets", "song of a cricket"),
@@ -132,7 +132,7 @@ def caption(rng: Generator, events: Sequence[Event], partial: bool) -> tuple[str
     """A text and what it says; partial leaves out at least one of several events."""
     count = int(rng.integers(1, len(events))) if partial else len(events)
     chosen = [events[k] for k in rng.permutation(len(events))[:count]]
-    if rng.random() < 0.6:
+    if len(chosen) > 2 or rng.random() < 0.6:  # "a, then c and b" would put b after a, so three keep their order
         chosen.sort(key=lambda event: event.start_s)
     if len(chosen) == 1:
         text, said = _alone(rng, chosen[0])
