@@ -91,7 +91,9 @@ def _show(evaluations: dict[str, Evaluation], collection: Collection) -> None:
         numbers = evaluation.numbers()
         there, rated = numbers["text_to_audio"], numbers["ratings"]
         mean = [console.number(value) for value in (there["mAP"], there["R@10"], rated["spearman"])]
-        rows.append([name, mean[0], console.interval(there["mAP interval"]), *mean[1:], console.interval(rated["interval"])])
+        rows.append(
+            [name, mean[0], console.interval(there["mAP interval"]), *mean[1:], console.interval(rated["interval"])]
+        )
     clips, pairs = len(collection.gallery("evaluation")), len(set(evaluations["joint"].rated.captions))  # type: ignore[union-attr]
     console.show_table(
         ["trained by", "mAP", "95 % interval", "R@10", "Spearman ρ", "95 % interval"],

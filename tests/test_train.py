@@ -104,12 +104,13 @@ from earmark import Collection
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 text, data, out = sys.argv[1:4]
-train(Recipe.from_tables(tomllib.loads(text), "r"), Collection.read(data), pathlib.Path(out), resume=True, checkpoint_s=0)
+recipe = Recipe.from_tables(tomllib.loads(text), "r")
+train(recipe, Collection.read(data), pathlib.Path(out), resume=True, checkpoint_s=0)
 """
 
 
 def run_and_kill(text: str, data: Path, out: Path, after: float, started: str) -> bool:
-    """Trains in another process and kills it `after` seconds from the moment `started` is in the run; False if it ended."""
+    """Trains in another process and kills it `after` seconds after `started` is in the run; False if it ended."""
     process = subprocess.Popen([sys.executable, "-c", KILLED, text, str(data), str(out)])
     deadline = time.monotonic() + 120
     while not (out / started).exists() and process.poll() is None and time.monotonic() < deadline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from earmark.errors import ConfigError, DataError
@@ -34,21 +35,15 @@ def infonce(
     positive pair it is 0. Paper, section 2.2 (sum of both directions); InfoNCE: van den Oord et al., 2018.
     """
     check_block(scores, values, judged)
-    positives = judged & (values >= positive)
-    if not positives.any():
+    rows, columns = (judged & (values >= positive)).nonzero(as_tuple=True)
+    if not len(rows):
         return scores.sum() * 0
     logits = scores / temperature
-    negatives = judged & (values == 0)
-    return _contrast(logits, positives, negatives) + _contrast(logits.T, positives.T, negatives.T)
-
-
-def _contrast(logits: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """The mean over positive pairs of log(1 + Σ e^(negative − positive)), negatives of the same row."""
-    rest = torch.where(negatives, logits, -torch.inf).logsumexp(dim=1, keepdim=True)
-    rows = positives.any(dim=1)
-    # softplus(rest − s⁺) = −log(e^s⁺ / (e^s⁺ + e^rest)); a row without negatives has rest = −∞ and loses nothing
-    each = torch.nn.functional.softplus(rest[rows] - logits[rows])
-    return each[positives[rows]].mean()
+    others = logits.masked_fill(~(judged & (values == 0)), -torch.inf)
+    own = logits[rows, columns]
+    # softplus(rest − s⁺) = −log(e^s⁺ / (e^s⁺ + e^rest)); without negatives rest is −∞ and nothing is lost
+    losses = [F.softplus(others.logsumexp(dim)[at] - own) for dim, at in ((1, rows), (0, columns))]
+    return losses[0].mean() + losses[1].mean()
 
 
 def listnet(

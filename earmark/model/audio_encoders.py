@@ -210,9 +210,7 @@ def _own(lengths: Tensor, frames: int) -> Tensor:
     return torch.arange(frames, device=lengths.device) < lengths[:, None]
 
 
-def _norm(
-    norm: nn.BatchNorm2d, x: Tensor, lengths: Tensor, then: Callable[[Tensor], Tensor] = lambda x: x
-) -> Tensor:
+def _norm(norm: nn.BatchNorm2d, x: Tensor, lengths: Tensor, then: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
     """Batch-norm over the last dimension of x [clip, frame, band, channel], and `then`, of the clips' own frames.
 
     Frames past a clip's end come out as 0 and enter no statistics, so that the next convolution sees what it
