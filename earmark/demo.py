@@ -90,15 +90,18 @@ def _show(evaluations: dict[str, Evaluation], collection: Collection) -> None:
     for name, evaluation in evaluations.items():
         numbers = evaluation.numbers()
         there, rated = numbers["text_to_audio"], numbers["ratings"]
-        mean = [console.number(value) for value in (there["mAP"], there["R@10"], rated["spearman"])]
-        rows.append(
-            [name, mean[0], console.interval(there["mAP interval"]), *mean[1:], console.interval(rated["interval"])]
-        )
-    clips, pairs = len(collection.gallery("evaluation")), len(set(evaluations["joint"].rated.captions))  # type: ignore[union-attr]
+        retrieval = [
+            console.number(there["mAP"]),
+            console.interval(there["mAP interval"]),
+            console.number(there["R@10"]),
+        ]
+        rows.append([name, *retrieval, console.number(rated["spearman"]), console.interval(rated["interval"])])
+    clips = len(collection.gallery("evaluation"))
     console.show_table(
         ["trained by", "mAP", "95 % interval", "R@10", "Spearman ρ", "95 % interval"],
         rows,
-        f"GENERATED soundscapes, split evaluation: {5 * clips} captions against {clips} clips; ρ over {pairs} rated lists",
+        f"GENERATED soundscapes, split evaluation: {there['queries']} captions against {clips} clips; "
+        f"ρ over {rated['pairs']} rated pairs",
     )
 
 

@@ -214,7 +214,7 @@ def _epoch(
         total = torch.stack([o.config.weight * loss for o, loss in zip(objectives, losses, strict=True)]).sum()
         _check_finite(total, batch, f"epoch {state.epoch + 1}, step {within + 1} of {steps}")
         learner.optimiser.zero_grad()
-        torch.autograd.backward(total)
+        total.backward()
         learner.optimiser.step()
         state.step += 1
         _add(state.sums, objectives, batch, losses, total)

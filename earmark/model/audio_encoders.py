@@ -225,7 +225,7 @@ def _norm(norm: nn.BatchNorm2d, x: Tensor, lengths: Tensor, then: Callable[[Tens
     kept = _TakeRows.apply(x.flatten(0, 1), rows)  # [frame, band, channel]
     normed = then(norm(kept.permute(2, 0, 1).unsqueeze(0))).squeeze(0).permute(1, 2, 0)
     out: Tensor = _PutRows.apply(normed, rows, x.shape[0] * x.shape[1])
-    return out.unflatten(0, x.shape[:2])
+    return out.view(*x.shape[:2], *out.shape[1:])
 
 
 class _TakeRows(torch.autograd.Function):
@@ -239,7 +239,7 @@ class _TakeRows(torch.autograd.Function):
         return x.index_select(0, rows)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """0 for the rows that were not taken."""
         (rows,) = ctx.saved_tensors
         return gradient.new_zeros(ctx.count, *gradient.shape[1:]).index_copy_(0, rows, gradient), None
@@ -255,7 +255,7 @@ class _PutRows(torch.autograd.Function):
         return x.new_zeros(count, *x.shape[1:]).index_copy_(0, rows, x.contiguous())
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The gradients of the rows."""
         (rows,) = ctx.saved_tensors
         return gradient.index_select(0, rows), None, None
