@@ -222,9 +222,9 @@ def _norm(norm: nn.BatchNorm2d, x: Tensor, lengths: Tensor, then: Callable[[Tens
     if not norm.training:
         return then(norm(x.permute(0, 3, 1, 2))).permute(0, 2, 3, 1) * own[:, :, None, None]
     rows = own.flatten().nonzero().squeeze(1)
-    kept = _TakeRows.apply(x.flatten(0, 1), rows)  # [frame, band, channel]
+    kept = _TakeRows.apply(x.flatten(0, 1), rows)  # type: ignore[no-untyped-call]  # [frame, band, channel]
     normed = then(norm(kept.permute(2, 0, 1).unsqueeze(0))).squeeze(0).permute(1, 2, 0)
-    out: Tensor = _PutRows.apply(normed, rows, x.shape[0] * x.shape[1])
+    out: Tensor = _PutRows.apply(normed, rows, x.shape[0] * x.shape[1])  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:2], *out.shape[1:])
 
 
