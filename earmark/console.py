@@ -64,12 +64,13 @@ def progress() -> Iterator[Stages]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err(), transient=True) as bars:
+    console = err()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         yield Stages(bars)
 
 
 class Stages:
-    """One bar a stage; a stage that is done leaves the screen to the next."""
+    """One bar a stage, which leaves the screen to the next; one line a stage where there is no terminal."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -79,6 +80,8 @@ class Stages:
     def __call__(self, what: str, done: int, all_: int) -> None:
         """Shows that `done` of `all_` are done."""
         if what != self._what:
+            if not self._bars.console.is_terminal:
+                complain(f"{what} ({all_:,})")
             if self._task is not None:
                 self._bars.remove_task(self._task)
             self._task, self._what = self._bars.add_task(what, total=all_), what
@@ -111,8 +114,10 @@ def show_json(value: Any, to: Path | None) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Prints a table, the first column to the left, the others to the right."""
-    table = Table(title=title or None, title_justify="left", title_style="bold")
+    """Prints a table below its title, the first column to the left, the others to the right."""
+    if title:
+        say(title)
+    table = Table()
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
