@@ -59,6 +59,21 @@ def test_infonce_equals_a_loop_over_its_definition(block):
     assert got.item() == pytest.approx(looped_infonce(scores, values, judged, 0.3), abs=1e-9)
 
 
+@given(BLOCKS, st.sampled_from([0.02, 0.07]))
+def test_infonce_is_the_same_whether_logits_lie_near_or_far_apart(block, temperature):
+    scores, values, judged = map(torch.from_numpy, block)
+    exact = []
+    for apart in (0.0, 1e9):
+        leaf = scores.clone().requires_grad_()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("earmark.learn.losses.LOGITS_APART", apart)
+            loss = infonce(leaf, values, judged, temperature=temperature)
+        loss.backward()
+        exact.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(*(each[0] for each in exact))
+    torch.testing.assert_close(*(each[1] for each in exact))
+
+
 @given(BLOCKS)
 def test_listnet_equals_a_loop_over_its_definition(block):
     got = listnet(*map(torch.from_numpy, block), temperature=0.3)

@@ -15,6 +15,8 @@ from torch import Tensor
 from earmark.errors import ConfigError, DataError
 
 Target = Literal["phi", "linear", "softmax"]
+LOGITS_APART = 80.0
+"""e^−80 is about the smallest number that float32 holds whole; cosines over τ = 0.07 lie 29 apart at most."""
 
 
 def check_block(scores: Tensor, values: Tensor, judged: Tensor) -> None:
@@ -39,11 +41,25 @@ def infonce(
     if not len(rows):
         return scores.sum() * 0
     logits = scores / temperature
-    others = logits.masked_fill(~(judged & (values == 0)), -torch.inf)
     own = logits[rows, columns]
+    of_row, of_column = _log_sums(logits, ~judged | (values != 0))
     # softplus(rest − s⁺) = −log(e^s⁺ / (e^s⁺ + e^rest)); without negatives rest is −∞ and nothing is lost
-    losses = [F.softplus(others.logsumexp(dim)[at] - own) for dim, at in ((1, rows), (0, columns))]
-    return losses[0].mean() + losses[1].mean()
+    return F.softplus(of_row[rows] - own).mean() + F.softplus(of_column[columns] - own).mean()
+
+
+def _log_sums(logits: Tensor, without: Tensor) -> tuple[Tensor, Tensor]:
+    """log Σ e^s of each row and of each column, `without` left out; −∞ of none.
+
+    One exponential serves both directions, unless the logits lie so far apart that it would lose the small ones.
+    """
+    lowest, highest = logits.detach().aminmax()
+    others = logits.masked_fill(without, -torch.inf)
+    if highest - lowest > LOGITS_APART:
+        return others.logsumexp(dim=1), others.logsumexp(dim=0)
+    shares = others.sub_(highest).exp_()  # in place: at this size memory takes longer than arithmetic
+    sums = shares.sum(dim=1), shares.sum(dim=0)
+    row, column = ((each.masked_fill(each == 0, 1).log() + highest).masked_fill(each == 0, -torch.inf) for each in sums)
+    return row, column
 
 
 def listnet(
