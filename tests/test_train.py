@@ -219,6 +219,22 @@ def test_without_a_validation_split_a_tenth_is_kept_apart_by_group(world):
     assert not apart & set(learned.clip_ids)
 
 
+@pytest.mark.case("N06")
+@pytest.mark.parametrize(("clips", "watched"), [(2, "development"), (3, "development"), (4, MONITORED), (6, MONITORED)])
+def test_a_handful_of_clips_trains_too(world, tmp_path, clips, watched):
+    from dataclasses import replace
+
+    kept = [replace(clip, split="development") for clip in world.clips[:clips]]
+    ids = {clip.clip_id for clip in kept}
+    small = replace(world, clips=kept, captions=[c for c in world.captions if c.clip_id in ids], ratings=[])
+    text = RECIPE.split("[[objective]]")
+    result = train(recipe("train.max_epochs=1", text="[[objective]]".join(text[:2])), small, tmp_path / "run")
+    assert result.monitor_split == watched
+    assert result.best > 0
+    _, split = with_monitor_split(small, TrainConfig())
+    assert split == watched
+
+
 def test_the_split_that_is_watched_can_be_named_and_must_exist(world):
     assert with_monitor_split(world, TrainConfig())[1] == "validation"
     assert with_monitor_split(world, TrainConfig(monitor_split="evaluation"))[1] == "evaluation"

@@ -37,6 +37,8 @@ SHORT_BY_S = 0.1
 """A file that ends so much before the length that it states is reported (lossy formats state it roughly)."""
 SHORT_BY_FRAMES = 4 * 1152
 """The same, in frames: what encoders pad."""
+MOST_CHANNELS = 64
+"""A table of more channels than that, and than samples, lies on its side."""
 GUESSING = ("aac", "ac3", "eac3", "dts", "mp3", "amr", "loas", "mpegts", "mpeg", "truehd")
 """Containers of PyAV whose length is guessed from the bit rate."""
 
@@ -81,6 +83,7 @@ def load(path: Name, rate: int | None = None) -> Sound:
     Raises `DataError`, in one line that names the file and the cause, where it holds no sound.
     """
     problems: list[str] = []
+    rate = None if rate is None else _whole_rate(rate)
     with closing(_pieces(path, rate, problems)) as pieces:
         native_rate, channels = next(pieces)
         samples = list(pieces)
@@ -98,6 +101,7 @@ def blocks(
     """
     if not 0 < seconds < float("inf"):
         raise ConfigError(f"blocks of {seconds} s; expected more than 0.")
+    rate = None if rate is None else _whole_rate(rate)
     with closing(_pieces(path, rate, [] if problems is None else problems)) as pieces:
         native_rate, _ = next(pieces)
         yield from _regrouped(pieces, max(1, round(seconds * (rate or native_rate))))
@@ -106,21 +110,33 @@ def blocks(
 def resampled(samples: NDArray[Any], rate: int, to: int) -> Samples:
     """Samples [sample] or [sample, channel] at `rate` Hz as mono float32 at `to` Hz, as `load` would give them.
 
-    Integers are brought to ±1. Raises `DataError` where samples are none, of another shape, or not finite.
+    Integers are brought to ±1, by the full scale of their type. Raises `DataError` where samples are none, of another
+    shape or type, or not finite.
     """
-    samples = np.asarray(samples)
-    if samples.ndim not in (1, 2) or not samples.size or rate < 1:
-        raise DataError(f"waveform of shape {samples.shape} at {rate} Hz; expected [sample] or [sample, channel].")
-    _check_rate(to)
-    if np.issubdtype(samples.dtype, np.integer):
-        full = (int(np.iinfo(samples.dtype).max) + 1) / (2 if np.iinfo(samples.dtype).min == 0 else 1)
-        samples = (samples - (full if np.iinfo(samples.dtype).min == 0 else 0)) / full
+    rate, to = _whole_rate(rate), _whole_rate(to)
+    samples = _as_floats(np.asarray(samples))
     peak = float(np.abs(samples).max())
     if not peak <= LOUDEST:
         raise DataError("waveform: samples that are not finite. Mend them before embedding.")
     table = (samples if samples.ndim == 2 else samples[:, None]).astype(np.float32)
     out = list(_at_rate(_cut(_mono(table)), rate, to))
     return out[0] if len(out) == 1 else np.concatenate(out)
+
+
+def _as_floats(samples: NDArray[Any]) -> NDArray[Any]:
+    """[sample] or [sample, channel] with full scale ±1. Raises `DataError` where they are no such thing."""
+    shape, kind = samples.shape, samples.dtype
+    if samples.ndim not in (1, 2) or not samples.size:
+        raise DataError(f"waveform of shape {shape}; expected [sample] or [sample, channel].")
+    if samples.ndim == 2 and shape[1] > max(shape[0], MOST_CHANNELS):
+        raise DataError(f"waveform of shape {shape}; expected [sample, channel]. Transpose it.")
+    if kind.kind == "f":
+        return samples
+    if kind.kind not in "iu" or kind.itemsize > 4:  # nobody uses the full scale of 64 bits: all would be silence
+        raise DataError(f"waveform of {kind}; expected floats within ±1, or integers of 8 to 32 bits.")
+    half = 2.0 ** (8 * kind.itemsize - 1)
+    floats: NDArray[Any] = samples / half - (1.0 if kind.kind == "u" else 0.0)
+    return floats
 
 
 def windows(samples: int, window: int, hop: int) -> list[tuple[int, int]]:
@@ -145,8 +161,6 @@ def shown(path: Name) -> str:
 
 def _pieces(path: Name, rate: int | None, problems: list[str]) -> Generator[Any, None, None]:
     """First (native rate, channels), then mono float32 pieces at `rate`, at least one and none empty."""
-    if rate is not None:
-        _check_rate(rate)
     where = shown(path)
     with _opened(path, where) as file:
         stream = _decoded(file, path, where)
@@ -156,9 +170,12 @@ def _pieces(path: Name, rate: int | None, problems: list[str]) -> Generator[Any,
         problems.extend([*filter(None, [stream.odd, _length_problem(stream, heard.frames)]), *heard.problems()])
 
 
-def _check_rate(rate: int) -> None:
-    if not RATES[0] <= rate <= RATES[1]:
-        raise ConfigError(f"rate {rate} Hz; expected {RATES[0]} to {RATES[1]:,}.")
+def _whole_rate(rate: float) -> int:
+    """The rate as a whole number of Hz. Raises `ConfigError` where it is none that a sound has."""
+    whole = isinstance(rate, (int, float, np.integer, np.floating)) and RATES[0] <= rate <= RATES[1]
+    if not whole or rate != int(rate):  # soxr would never return from one that is not a number
+        raise ConfigError(f"rate {rate!r} Hz; expected a whole number, {RATES[0]} to {RATES[1]:,}.")
+    return int(rate)
 
 
 class _Heard:

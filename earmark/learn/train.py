@@ -33,6 +33,8 @@ from earmark.model.text_encoders import Progress
 TRAINED_ON = "development"
 MONITORED = "monitor"
 """The name of the tenth of development that is kept apart where there is no validation split."""
+LEAST_GROUPS = 4
+"""Fewer cannot be parted into two that learn and two that watch: one clip alone tells nothing of ranking."""
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch; there is one after every epoch too."""
 
@@ -116,7 +118,8 @@ def train(
 def with_monitor_split(collection: Collection, config: TrainConfig) -> tuple[Collection, str]:
     """The collection and the split that training watches: the recipe's, `validation`, or a tenth of development.
 
-    That tenth is kept apart by group, and its clips leave development's rated lists too.
+    That tenth is kept apart by group, two groups at least, and its clips leave development's rated lists too. Of
+    fewer than four groups none can be spared: development itself is watched.
     """
     found = ", ".join(collection.splits) or "none"
     if TRAINED_ON not in collection.splits:
@@ -126,7 +129,11 @@ def with_monitor_split(collection: Collection, config: TrainConfig) -> tuple[Col
             return collection, split
         if split == config.monitor_split != "":
             raise ConfigError(f"train.monitor_split = {split!r}: not in {collection.root}; found {found}.")
-    apart = hold_apart(collection.gallery(TRAINED_ON), 0.1, config.seed)
+    development = collection.gallery(TRAINED_ON)
+    groups = {clip.group or clip.clip_id for clip in development}
+    if len(groups) < LEAST_GROUPS:
+        return collection, TRAINED_ON
+    apart = hold_apart(development, max(0.1, 2 / len(groups)), config.seed)
     clips = [replace(clip, split=MONITORED) if clip.clip_id in apart else clip for clip in collection.clips]
     owner = {caption.caption_id: caption.clip_id for caption in collection.captions}
     ratings = [r for r in collection.ratings if owner[r.caption_id] in apart or r.clip_id not in apart]
