@@ -7,7 +7,8 @@ nothing is ever unpickled and no two files can disagree.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,19 @@ class Learner(nn.Module):
         state.finished = state.bad_epochs >= self.config.stop_patience
         return is_best
 
+    def save_weights(self, path: Path) -> None:
+        """Writes the weights alone, whole or not at all."""
+        _save(path, dict(self.state_dict()), {})
+
+    def load_weights(self, path: Path) -> None:
+        """Puts the weights of `save_weights` in place. Raises `DataError` where the file does not fit."""
+        from safetensors.torch import load_file
+
+        with _refusing(path):
+            self.load_state_dict(load_file(path))
+
     def save(self, path: Path) -> None:
         """Writes everything, whole or not at all."""
-        from safetensors.torch import save_file
-
         tensors = dict(self.state_dict())
         optimiser = self.optimiser.state_dict()
         for place, values in optimiser["state"].items():
@@ -94,17 +104,15 @@ class Learner(nn.Module):
             "groups": optimiser["param_groups"],
             "plateau": self.plateau.state_dict(),
         }
-        with writing(path) as aside:
-            detached = {name: value.detach().contiguous().clone() for name, value in tensors.items()}
-            save_file(detached, aside, {"numbers": json.dumps(numbers)})
+        _save(path, tensors, {"numbers": json.dumps(numbers)})
 
     def take_up(self, path: Path) -> None:
         """Puts everything back in place as the file has it. Raises `DataError` where it does not fit."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         weights: dict[str, Tensor] = {}
         moments: dict[int, dict[str, Tensor]] = {}
-        try:
+        with _refusing(path):
             with safe_open(path, framework="pt") as file:
                 numbers: dict[str, Any] = json.loads(file.metadata()["numbers"])
                 for name in file.keys():  # noqa: SIM118  (not a dict)
@@ -117,8 +125,22 @@ class Learner(nn.Module):
             self.optimiser.load_state_dict({"state": moments, "param_groups": numbers["groups"]})
             self.plateau.load_state_dict(numbers["plateau"])
             self.state = State(**numbers["state"])
-        except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(
-                f"{path}: not a checkpoint of this run ({reason}). Start again in another folder."
-            ) from error
+
+
+def _save(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    from safetensors.torch import save_file
+
+    with writing(path) as aside:
+        save_file({name: value.detach().contiguous() for name, value in tensors.items()}, aside, header)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Turns what a file that does not fit raises into a `DataError`."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}: not a checkpoint of this run ({reason}). Start again in another folder.") from error

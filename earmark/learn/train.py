@@ -87,7 +87,7 @@ def train(
         if latest.exists():
             learner.take_up(latest)
         elif config.max_epochs == 0:
-            learner.save(best)
+            learner.save_weights(best)
         state = learner.state
         while not state.finished and state.epoch < config.max_epochs:
             started = time.monotonic()
@@ -96,18 +96,17 @@ def train(
             lr = learner.optimiser.param_groups[0]["lr"]
             _check_defined(measured[config.monitor], config.monitor, monitor_split)
             if learner.judge(measured[config.monitor]):
-                learner.save(best)
+                learner.save_weights(best)
             line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
             line |= {"best_epoch": state.best_epoch, "seconds": round(time.monotonic() - started, 3)}
             state.log_lines = run.write_log(out, state.log_lines, line)
             learner.save(latest)
             if report:
                 report(line)
-        epochs = state.epoch
-        learner.take_up(best)
+        learner.load_weights(best)
         model.save(out)
-        best_value = math.nan if learner.state.best is None else learner.state.best
-        result = Result(out, epochs, learner.state.best_epoch, config.monitor, best_value, monitor_split, problems)
+        best_value = math.nan if state.best is None else state.best
+        result = Result(out, state.epoch, state.best_epoch, config.monitor, best_value, monitor_split, problems)
         run.write_card(recipe, collection, result, objectives)
     return result
 
