@@ -118,7 +118,7 @@ def resampled(samples: NDArray[Any], rate: int, to: int) -> Samples:
     peak = float(np.abs(samples).max())
     if not peak <= LOUDEST:
         raise DataError("waveform: samples that are not finite. Mend them before embedding.")
-    table = (samples if samples.ndim == 2 else samples[:, None]).astype(np.float32)
+    table = (samples if samples.ndim == 2 else samples[:, None]).astype(np.float32, copy=False)
     out = list(_at_rate(_cut(_mono(table)), rate, to))
     return out[0] if len(out) == 1 else np.concatenate(out)
 

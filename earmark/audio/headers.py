@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
 UNKNOWN = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Sizes that a program writes before it knows better (or never does)."""
+MOST_CHUNKS = 1_000
+"""Chunks that are looked at: a gigabyte of zeros would be a hundred million of them."""
 OGG_PAGE = 65_307
 """Bytes of the longest Ogg page."""
 
@@ -156,6 +159,14 @@ def read_header(file: IO[bytes]) -> Header:
     return Header(form)
 
 
+def _heads(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The heads of the chunks that follow; whoever takes one moves the file to the chunk's end."""
+    for _ in range(MOST_CHUNKS):
+        if len(head := file.read(size)) < size:
+            return
+        yield head
+
+
 # WAV
 
 
@@ -164,7 +175,7 @@ def _wav(file: IO[bytes], form: str) -> Header:
     order = ">" if form == "WAV (RIFX)" else "<"
     file.seek(12)
     a_frame, wide = 0, 0
-    while len(head := file.read(8)) == 8:
+    for head in _heads(file, 8):
         name, size = head[:4], struct.unpack(order + "I", head[4:])[0]
         if name == b"ds64":
             wide = struct.unpack("<Q", file.read(16)[8:])[0]
@@ -204,7 +215,9 @@ def _wav_data(file: IO[bytes], form: str, a_frame: int, size: int) -> Header:
 def _only_chunks(file: IO[bytes], at: int) -> bool:
     """Whether from here to the end there are only well-formed chunks, or padding, or nothing."""
     end = _length(file)
-    while at < end:
+    for _ in range(MOST_CHUNKS):
+        if at >= end:
+            return True
         file.seek(at)
         head = file.read(8)
         if not head.strip(b"\x00") and not file.read(4096).strip(b"\x00"):
@@ -215,7 +228,7 @@ def _only_chunks(file: IO[bytes], at: int) -> bool:
         if at + 8 + size > end:
             return False
         at += 8 + size + size % 2
-    return True
+    return False
 
 
 def _length(file: IO[bytes]) -> int:
@@ -228,7 +241,7 @@ def _length(file: IO[bytes]) -> int:
 def _aiff_frames(file: IO[bytes]) -> float | None:
     """The frames that the COMM chunk states."""
     file.seek(12)
-    while len(head := file.read(8)) == 8:
+    for head in _heads(file, 8):
         size = struct.unpack(">I", head[4:])[0]
         if head[:4] == b"COMM":
             return float(struct.unpack(">hI", file.read(6))[1])
@@ -240,7 +253,7 @@ def _caf_frames(file: IO[bytes]) -> float | None:
     """The data chunk's bytes over bytes a packet; 0 where the chunk goes to the end, None where packets vary."""
     file.seek(8)
     a_packet, frames = 0, 0
-    while len(head := file.read(12)) == 12:
+    for head in _heads(file, 12):
         size = struct.unpack(">q", head[4:])[0]
         if head[:4] == b"desc":
             a_packet, frames = struct.unpack(">16xII8x", file.read(32))
@@ -257,7 +270,7 @@ def _wave64_frames(file: IO[bytes]) -> float | None:
     """As of WAV, with names of 16 bytes, and sizes of 8 that count their own head."""
     file.seek(40)
     a_frame = 0
-    while len(head := file.read(24)) == 24:
+    for head in _heads(file, 24):
         size = struct.unpack("<Q", head[16:])[0] - 24
         if head[:4] == b"data":
             return 0.0 if size <= 0 else size // a_frame if a_frame else None

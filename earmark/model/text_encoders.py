@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from earmark.data.rows import is_blank
 from earmark.errors import DataError
 from earmark.model.pretrained import cache_folder, find, fingerprint
 
@@ -35,7 +35,7 @@ def check_texts(texts: Sequence[str]) -> None:
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"text {place}: {type(text).__name__}; expected a text.")
-        if not any(unicodedata.category(mark)[0] not in "ZC" for mark in text):
+        if is_blank(text):
             raise DataError(f"text {place}: blank ({text!r}); expected words.")
 
 
