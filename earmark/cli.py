@@ -5,6 +5,9 @@ Exit 0: done; 1: done, but something was left out or `[expected]` was missed; 2:
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -257,8 +260,11 @@ def _heading(run: Path, collection: Collection, split: str | None, trained: dict
     gallery = [clip.clip_id for clip in collection.gallery(split)]
     seen = len(set(gallery) & set(trained.get("clips", [])))
     notes = [f"{len(gallery):,} clips, {seen:,} of them in the run's training data"]
-    if trained.get("monitor_split") == split and trained.get("name") == collection.name:
+    watched = trained.get("monitor_split")
+    if watched == split and trained.get("name") == collection.name:
         notes.append("this split also stopped training: not a test result")
+    elif watched not in (None, *collection.splits) and seen:
+        notes.append("others of them stopped training")
     kind = console.KIND[collection.kind]
     return f"{run.name} on {collection.name} ({kind}), split {split or 'all'}: {'; '.join(notes)}."
 
@@ -276,6 +282,7 @@ def compare(
 
     Example: `earmark compare runs/infonce runs/joint --data soundscapes --split evaluation`
     """
+    from earmark.config import read_toml
     from earmark.measure.evaluate import Evaluation
     from earmark.measure.evaluate import compare as compare_evaluations
     from earmark.measure.evaluate import evaluate as measure
@@ -296,8 +303,8 @@ def compare(
     if json_to is not None:
         _json([_comparison(c, runs[0], collection, split) for c in comparisons], json_to)
     if json_to != STDOUT:
-        kind = console.KIND[collection.kind]
-        console.say(f"{collection.name} ({kind}), split {split or 'all'}")
+        for run in runs:
+            console.say(_heading(run, collection, split, read_toml(run / "config.toml").get("data", {})))
         console.show_comparisons(comparisons, str(runs[0]))
     _exit_with(problems, "rows or clips were left out")
 
@@ -404,6 +411,14 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 def main() -> None:
     """The entry point: errors become one line and exit code 2."""
     warnings.showwarning = _warn
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough ends us quietly
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by who started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still shows the rest
     try:
         app(args=_with_json_target(sys.argv[1:]))  # usage errors end here too, with exit code 2
     except EarmarkError as error:

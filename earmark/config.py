@@ -21,8 +21,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The file's tables. Raises `ConfigError` with the line where it is not TOML."""
     try:
         return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML ({error}). Correct that line.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML ({str(error)[:200]}). Correct that line.") from error
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> ConfigError:
@@ -38,6 +38,8 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
     Raises `ConfigError` on an unknown key, a value of another type or outside a `Literal`.
     """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} = {table!r}; expected a table of keys.")
     hints = typing.get_type_hints(cls)
     fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key, value in table.items():
@@ -75,7 +77,7 @@ def _index(assignment: str, part: str, length: int) -> int:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()
 
 

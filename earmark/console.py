@@ -109,6 +109,8 @@ def show_json(value: Any, to: Path | None) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     if to is None:
         sys.stdout.write(text)
+    elif to.exists() and not to.is_file() and not to.is_dir():  # a pipe or a device takes what it is given
+        to.write_text(text, encoding="utf-8")
     else:
         write_text(to, text)
 

@@ -146,8 +146,12 @@ def read_table(
 def writing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the place of `path` when the block ends without an error.
 
-    Raises `DataError` where nothing can be written there.
+    A link stays, and what it leads to is replaced. Raises `DataError` where nothing can be written there, or where
+    something other than a file is.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: not a regular file; expected a file or nothing. Name another place.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".earmark-", suffix=".part", dir=path.parent)
@@ -161,6 +165,10 @@ def writing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         aside.chmod(0o666 & ~umask())
         aside.replace(path)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({error.strerror or error}). Make room, or name another place."
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
 
@@ -182,6 +190,10 @@ def writing_folder(path: Path) -> Iterator[Path]:
         yield aside
         aside.chmod(0o777 & ~umask())
         aside.replace(path)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({error.strerror or error}). Make room, or name another place."
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -248,10 +249,48 @@ def test_arrays_need_their_rate_and_come_out_as_files_do(sound):
         decode.resampled(np.array([0.0, 1e199]), 8_000, 8_000)
 
 
+@pytest.mark.case("A13")
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((2, 44_100)), "Transpose it"),
+        (np.zeros(10, np.int64), "int64; expected floats"),  # at the full scale of 64 bits all would be silence
+        (np.zeros(10, bool), "bool"),
+        (np.zeros(10, complex), "complex"),
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+        (np.zeros(0), "expected"),
+    ],
+)
+def test_arrays_that_are_no_waveform_are_refused(samples, message):
+    with pytest.raises(DataError, match=message):
+        decode.resampled(samples, 44_100, 16_000)
+
+
+@pytest.mark.case("A13")
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 16_000.5, 0, "16000", None])
+def test_rates_that_are_no_whole_number_are_refused_and_never_hang(rate):
+    code = """
+import sys
+import numpy as np
+from earmark.audio import decode
+from earmark.errors import ConfigError
+rate = eval(sys.argv[1], {"nan": float("nan"), "inf": float("inf")})
+for pair in ((rate, 16_000), (16_000, rate)):
+    try:
+        decode.resampled(np.zeros(100), *pair)
+    except ConfigError as error:
+        print(error)
+"""
+    lines = in_a_process(code, repr(rate)).splitlines()
+    assert len(lines) == 2
+    assert all("expected a whole number" in line for line in lines)
+
+
 def test_rates_that_no_sound_has_are_refused(sound, put):
     path = sound(tone(0.1))
     for rate in (0, -1, 10**9):
-        with pytest.raises(ConfigError, match="expected 50 to"):
+        with pytest.raises(ConfigError, match="expected a whole number, 50 to"):
             decode.load(path, rate)
     with pytest.raises(DataError, match="1 Hz and 1 channels"):
         decode.load(put(wav(PCM, rate=1)))
@@ -472,6 +511,52 @@ def test_five_gigabytes_are_streamed_from_their_start_to_their_end(tmp_path):
     with path.open("rb") as file:
         header = decode.read_header(file)
     assert (header.frames, header.problem) == (size // 4, "")
+
+
+def test_a_gigabyte_of_zeros_behind_a_header_is_given_up_at_once(tmp_path):
+    path = tmp_path / "allocated.wav"
+    with path.open("wb") as file:  # as a download or a recording that never came leaves it
+        file.write(b"RIFF\xff\xff\xff\xffWAVE")
+        file.truncate(1 << 30)
+    begin = time.perf_counter()
+    with pytest.raises(DataError, match=r"allocated.wav: WAV with 10,000 chunks and no sound among them"):
+        decode.load(path)
+    assert time.perf_counter() - begin < 10  # libsndfile takes over a minute
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_ogg_streams_one_behind_the_other_are_read_to_the_end(sound, put, subtype):
+    parts = [sound(tone(seconds, 48_000), 48_000, format="OGG", subtype=subtype).read_bytes() for seconds in (1.0, 2.0)]
+    serials = {part[14:18] for part in parts}
+    assert len(serials) == 2
+    path = put(b"".join(parts), "radio.ogg")
+    got = decode.load(path)
+    assert len(got.samples) == pytest.approx(3 * 48_000, abs=2048)
+    assert got.problems == ()
+    code = """
+import sys
+sys.modules["av"] = None
+from earmark.audio import decode
+print(decode.load(sys.argv[1]).problems)
+"""
+    assert "truncated: several Ogg streams" in in_a_process(code, path)
+
+
+@pytest.mark.parametrize("gone", [137, 5000])
+def test_a_recording_that_begins_within_a_packet_is_read_from_the_next_one(tmp_path, put, gone):
+    data = by_pyav(tmp_path / "whole", tone(2.0, 48_000), 48_000, "ac3", "ac3").read_bytes()
+    got = decode.load(put(data[gone:], "cut.ac3"))
+    assert len(got.samples) > 1.5 * 48_000
+    assert got.problems == ("truncated: begins with broken packets, 1 left out",)
+
+
+def test_a_damaged_flac_that_only_pyav_reads_on_says_so(sound, put):
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, 44_100 * 2)
+    data = bytearray(sound(noise, format="FLAC").read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4000] = bytes(4000)
+    got = decode.load(put(bytes(data), "hurt.flac"))
+    assert 0.9 * len(noise) < len(got.samples) < len(noise)
+    assert got.problems == ("damaged: soundfile gave up (flac decoder lost sync)",)
 
 
 # Memory and processes

@@ -39,6 +39,8 @@ SHORT_BY_FRAMES = 4 * 1152
 """The same, in frames: what encoders pad."""
 MOST_CHANNELS = 64
 """A table of more channels than that, and than samples, lies on its side."""
+MOST_BROKEN = 100
+"""Broken packets that are passed over at a file's start."""
 GUESSING = ("aac", "ac3", "eac3", "dts", "mp3", "amr", "loas", "mpegts", "mpeg", "truehd")
 """Containers of PyAV whose length is guessed from the bit rate."""
 
@@ -73,8 +75,8 @@ class _Stream:
     """[frame, channel], as they come, none empty; ends early where the data does."""
     stopped: str = ""
     """Why decoding ended early, where the decoder said so."""
-    odd: str = ""
-    """What is odd in the header."""
+    odd: list[str] = field(default_factory=list)
+    """What is odd in the header or at the start."""
 
 
 def load(path: Name, rate: int | None = None) -> Sound:
@@ -167,7 +169,7 @@ def _pieces(path: Name, rate: int | None, problems: list[str]) -> Generator[Any,
         yield stream.rate, stream.channels
         heard = _Heard()
         yield from _at_rate(heard.mono(stream.chunks), stream.rate, rate or stream.rate)
-        problems.extend([*filter(None, [stream.odd, _length_problem(stream, heard.frames)]), *heard.problems()])
+        problems.extend(filter(None, [*stream.odd, _length_problem(stream, heard.frames), *heard.problems()]))
 
 
 def _whole_rate(rate: float) -> int:
@@ -309,12 +311,16 @@ def _opened(path: Name, where: str) -> IO[bytes]:
 
 
 def _decoded(file: IO[bytes], path: Name, where: str) -> _Stream:
-    """The stream of the first decoder that finds samples in the file: soundfile, then PyAV."""
+    """The stream of the first decoder that finds samples in the file: soundfile, then PyAV.
+
+    Of Ogg streams one behind the other (web radio) soundfile reads the first alone: there PyAV has the first word.
+    """
     header = read_header(file)
     if header.empty:
         raise DataError(f"{where}: {header.empty}. Leave it out.")
-    reasons = []
-    for name, decoder in (("soundfile", _by_soundfile), ("PyAV", _by_pyav)):
+    decoders = [("soundfile", _by_soundfile), ("PyAV", _by_pyav)]
+    reasons, odd = [], [header.problem]
+    for name, decoder in decoders[::-1] if header.chained else decoders:
         file.seek(0)
         try:
             stream = decoder(file, path, header)
@@ -323,8 +329,12 @@ def _decoded(file: IO[bytes], path: Name, where: str) -> _Stream:
             continue
         first = next(stream.chunks, None)
         if first is not None:
-            stream.chunks, stream.odd = chain([first], stream.chunks), header.problem
+            if header.chained and name == "soundfile":
+                odd.append("truncated: several Ogg streams, of which only PyAV reads more than the first")
+            stream.chunks, stream.odd = chain([first], stream.chunks), [*odd, *stream.odd]
             return stream
+        if stream.stopped:
+            odd.append(f"damaged: {name} gave up ({stream.stopped})")
         reasons.append(f"{name}: 0 samples{f', {stream.stopped}' if stream.stopped else ''}")
     raise DataError(
         f"{where}: no audio decoded from {header.form} ({'; '.join(reasons)}). Leave it out, or convert it."
@@ -340,7 +350,7 @@ def _reason(error: Exception) -> str:
     said = str(getattr(error, "strerror", None) or error or type(error).__name__)
     if "possibly a pipe" in said:  # which it is not: libsndfile says so where it finds no MPEG frames
         return "no MPEG frames found"
-    return " ".join(re.sub(r"^.*?Error opening \S+: |; last error log.*$", "", said).split()).strip(" .")
+    return " ".join(re.sub(r"^Error : |^.*?Error opening \S+: |; last error log.*$", "", said).split()).strip(" .")
 
 
 def _check_format(rate: int, channels: int) -> None:
@@ -441,15 +451,29 @@ def _pyav_chunks(container: Any, track: Any, stream: _Stream) -> Iterator[Sample
 
 
 def _pyav_parts(container: Any, track: Any, stream: _Stream) -> Iterator[Samples]:
-    """[frame, channel] of each decoded frame, to the end or to the first broken packet."""
+    """[frame, channel] of each decoded frame, to the end or to the first broken packet.
+
+    Broken packets at the start are passed over: recordings of broadcasts begin in the middle of one.
+    """
     import av
 
+    begun, passed = False, 0
     try:
         same = av.AudioResampler(format="fltp", layout=track.layout, rate=track.rate)  # of format, not of rate
         for packet in container.demux(track):
-            for frame in packet.decode():
+            try:
+                frames = packet.decode()
+            except av.FFmpegError:
+                # later ones end the sound: what follows would stand at the wrong time
+                if begun or passed == MOST_BROKEN:
+                    raise
+                passed += 1
+                continue
+            for frame in frames:
+                if passed and not begun:
+                    stream.odd.append(f"truncated: begins with broken packets, {passed} left out")
+                begun = True
                 for part in same.resample(frame):
                     yield part.to_ndarray().T.astype(np.float32, copy=False)
     except (av.FFmpegError, OSError, ValueError, LookupError) as error:
-        # what follows a broken packet would stand at the wrong time
         stream.stopped = _reason(error)

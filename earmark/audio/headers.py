@@ -14,7 +14,7 @@ from typing import IO
 
 UNKNOWN = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Sizes that a program writes before it knows better (or never does)."""
-MOST_CHUNKS = 1_000
+MOST_CHUNKS = 10_000
 """Chunks that are looked at: a gigabyte of zeros would be a hundred million of them."""
 OGG_PAGE = 65_307
 """Bytes of the longest Ogg page."""
@@ -32,6 +32,8 @@ class Header:
     """What is odd in the header itself, a short sentence."""
     empty: str = ""
     """Why there are no samples, where that is plain."""
+    chained: bool = False
+    """Whether it is several Ogg streams, one behind the other."""
 
 
 FORMS = (
@@ -151,7 +153,7 @@ def read_header(file: IO[bytes]) -> Header:
         if form == "WAV (Wave64)":
             return Header(form, _wave64_frames(file))
         if form == "Ogg":
-            return Header(form, problem=_ogg_end(file))
+            return _ogg(file)
         if head[:3] == b"ID3" or form == "MPEG audio":
             return _mp3(file, form)
     except (struct.error, ArithmeticError, LookupError, OSError, ValueError):
@@ -194,6 +196,8 @@ def _wav(file: IO[bytes], form: str) -> Header:
             return _wav_data(file, form, a_frame, wide if size == 0xFFFFFFFF and wide else size)
         else:
             file.seek(size + size % 2, os.SEEK_CUR)
+    if file.tell() < _length(file):  # libsndfile would go on through gigabytes
+        return Header(form, empty=f"{form} with {MOST_CHUNKS:,} chunks and no sound among them")
     return Header(form)
 
 
@@ -296,11 +300,19 @@ def _au(file: IO[bytes]) -> Header:
     return Header("Sun AU", size // (width * channels))
 
 
-def _ogg_end(file: IO[bytes]) -> str:
-    """What is odd at the end of an Ogg file, whose pages state no length: the last page bears an end mark."""
+def _ogg(file: IO[bytes]) -> Header:
+    """Whether the file ends as it should, and with the stream (by its serial number) with which it begins."""
     length = _length(file)
+    file.seek(14)
+    serial = file.read(4)
     file.seek(max(0, length - 2 * OGG_PAGE))
     tail = file.read(2 * OGG_PAGE)
+    last = tail[max(0, tail.rfind(b"OggS")) :]
+    return Header("Ogg", problem=_ogg_end(tail), chained=len(last) > 18 and last[14:18] != serial)
+
+
+def _ogg_end(tail: bytes) -> str:
+    """What is odd at the end of an Ogg file, whose pages state no length: the last page bears an end mark."""
     at = tail.rfind(b"OggS")
     if at < 0:
         return "truncated: no Ogg page near the end"

@@ -15,7 +15,7 @@ import difflib
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -119,9 +119,9 @@ class Collection:
         inside = {clip.clip_id for clip in self.gallery(split)}
         return [caption for caption in self.captions if caption.clip_id in inside]
 
-    def query_captions(self, split: str | None = None) -> list[Caption]:
-        """The captions of the split's clips; where `queries` is "texts", of equal texts the first."""
-        captions = self.captions_of(split)
+    def query_captions(self, split: str | None = None, without: Container[str] = ()) -> list[Caption]:
+        """The captions of the split's clips but those named in `without`; where `queries` is "texts", each text once."""
+        captions = [caption for caption in self.captions_of(split) if caption.clip_id not in without]
         if self.queries == "captions":
             return captions
         first: dict[str, Caption] = {}

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from earmark.config import from_table
 from earmark.errors import DataError
-from earmark.files import writing
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import TrainConfig
-from earmark.model.dual_encoder import DualEncoder
+from earmark.model.dual_encoder import DualEncoder, save_tensors
 
 LR_FACTOR, LR_THRESHOLD, LR_LEAST = 0.1, 0.005, 1e-6
 """The plateau's settings, from the authors' baseline; the threshold is absolute and for losses."""
@@ -84,7 +84,7 @@ class Learner(nn.Module):
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights alone, whole or not at all."""
-        _save(path, dict(self.state_dict()), {})
+        save_tensors(path, self.state_dict(), {})
 
     def load_weights(self, path: Path) -> None:
         """Puts the weights of `save_weights` in place. Raises `DataError` where the file does not fit."""
@@ -104,7 +104,7 @@ class Learner(nn.Module):
             "groups": optimiser["param_groups"],
             "plateau": self.plateau.state_dict(),
         }
-        _save(path, tensors, {"numbers": json.dumps(numbers)})
+        save_tensors(path, tensors, {"numbers": json.dumps(numbers)})
 
     def take_up(self, path: Path) -> None:
         """Puts everything back in place as the file has it. Raises `DataError` where it does not fit."""
@@ -124,14 +124,7 @@ class Learner(nn.Module):
             self.load_state_dict(weights)
             self.optimiser.load_state_dict({"state": moments, "param_groups": numbers["groups"]})
             self.plateau.load_state_dict(numbers["plateau"])
-            self.state = State(**numbers["state"])
-
-
-def _save(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    from safetensors.torch import save_file
-
-    with writing(path) as aside:
-        save_file({name: value.detach().contiguous() for name, value in tensors.items()}, aside, header)
+            self.state = from_table(State, numbers["state"], f"{path}: state")
 
 
 @contextmanager

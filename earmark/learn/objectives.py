@@ -133,6 +133,20 @@ def check_learnable(objective: Objective, collection: Collection, split: str) ->
             f"{collection.root}: {len(objective.clip_ids)} clips in {what} of {split!r}; {objective.config.name} "
             "needs at least 2. Add some, or leave the objective out."
         )
+    if objective.config.loss == "infonce" and not _has_negatives(objective):
+        raise DataError(
+            f"{collection.root}: in {split!r} every caption fits every clip; {objective.config.name} needs some that do "
+            "not. Add other texts, or leave the objective out."
+        )
+
+
+def _has_negatives(objective: Objective) -> bool:
+    """Whether any judged pair of its captions and clips has value 0."""
+    captions = {item.caption_id for item in objective.items}
+    relevance = objective.relevance.restrict(captions, objective.clip_ids)
+    positive = sum(pair.value > 0 for pair in relevance.pairs())
+    judged = len(relevance) if relevance.unjudged is None else len(captions) * len(objective.clip_ids)
+    return positive < judged
 
 
 def _captioning_pairs(

@@ -135,6 +135,8 @@ class Recipe:
         objectives = tuple(_objective(table, f"{where}: objective.{at}") for at, table in enumerate(listed))
         train = from_table(TrainConfig, tables.get("train", {}), f"{where}: train")
         _check_train(train, f"{where}: train")
+        if train.max_epochs and not any(objective.weight for objective in objectives):
+            raise ConfigError(f"{where}: every objective's weight is 0, so nothing would be learned. Raise one.")
         expected = read_expected(tables, f"{where}: expected")
         return cls(DualEncoderConfig.from_tables(tables, where), train, objectives, expected)
 
@@ -151,11 +153,10 @@ class Recipe:
 
 
 def _objective(table: Mapping[str, Any], where: str) -> ObjectiveConfig:
-    if "loss" not in table:
+    if not isinstance(table, Mapping) or "loss" not in table:
         raise ConfigError(f'{where}: no loss; expected loss = "infonce" or "listnet".')
     found = from_table(ObjectiveConfig, table, where)
-    for name in ("weight", "batch", "lists"):
-        least = 0 if name == "weight" else 1
+    for name, least in (("weight", 0), ("batch", 2), ("lists", 1)):  # a captioning pair alone teaches nothing
         if not least <= getattr(found, name) < math.inf:
             raise ConfigError(f"{where}.{name} = {getattr(found, name)}; expected {least} or more.")
     if isinstance(found.temperature, float | int) and not 0 < found.temperature < math.inf:
@@ -167,8 +168,8 @@ def _check_train(train: TrainConfig, where: str) -> None:
     if not 0 < train.lr < math.inf:
         raise ConfigError(f"{where}.lr = {train.lr}; expected more than 0.")
     for name in ("max_epochs", "lr_patience", "stop_patience", "seed"):
-        if getattr(train, name) < 0:
-            raise ConfigError(f"{where}.{name} = {getattr(train, name)}; expected 0 or more.")
+        if not 0 <= getattr(train, name) < 1 << 63:
+            raise ConfigError(f"{where}.{name} = {getattr(train, name)}; expected 0 or more, below 2^63.")
 
 
 def read_expected(tables: Mapping[str, Any], where: str) -> Expected | None:
@@ -176,11 +177,14 @@ def read_expected(tables: Mapping[str, Any], where: str) -> Expected | None:
     if "expected" not in tables:
         return None
     table = tables["expected"]
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} = {table!r}; expected a table.")
     missing = [key for key in ("collection", "split", "metrics", "source") if key not in table]
     if missing:
         raise ConfigError(f"{where}: no {missing[0]}; expected collection, split, metrics and source.")
     found = from_table(Expected, table, where)
     for name, bound in found.metrics.items():
-        if not isinstance(bound, Mapping) or set(bound) != {"value", "tolerance"}:
+        numbers = isinstance(bound, Mapping) and all(isinstance(each, int | float) for each in bound.values())
+        if not numbers or set(bound) != {"value", "tolerance"}:
             raise ConfigError(f"{where}.metrics.{name} = {bound!r}; expected {{ value = …, tolerance = … }}.")
     return found

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import tomli_w
 
 from earmark.config import read_toml
 from earmark.data.collection import Collection
-from earmark.errors import ConfigError, Problem
+from earmark.errors import ConfigError, EarmarkError, Problem
 from earmark.files import write_text
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import Recipe
@@ -51,7 +51,7 @@ def claimed(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> 
         if not resume:
             raise ConfigError(f"{out}: holds a run already. Go on with it (--resume), or choose another folder.")
         _check_same(out / "config.toml", recipe, collection)
-    elif out.exists() and (not out.is_dir() or any(path.name != ".lock" for path in out.iterdir())):
+    elif out.exists() and (not out.is_dir() or not all(map(_is_left_over, out.iterdir()))):
         raise ConfigError(f"{out}: not empty and not a run. Choose another folder.")
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w") as lock:
@@ -61,7 +61,21 @@ def claimed(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> 
             raise ConfigError(f"{out}: another process is training in it. Wait, or choose another folder.") from None
         for part in out.rglob(".*.part"):  # what a killed process was writing
             part.unlink()
-        yield
+        new = not (out / "config.toml").exists()
+        try:
+            yield
+        except EarmarkError:
+            if new and not (out / "checkpoint").exists():  # nothing was learned: the corrected command may come
+                (out / "config.toml").unlink(missing_ok=True)
+                (out / ".lock").unlink()
+                with suppress(OSError):  # something else is in it
+                    out.rmdir()
+            raise
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether a killed process left the file before its run began."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.suffix == ".part")
 
 
 def _check_same(config: Path, recipe: Recipe, collection: Collection) -> None:

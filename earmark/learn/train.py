@@ -180,7 +180,7 @@ def _read(
     clip_ids = {clip for objective in objectives for clip in objective.clip_ids}
     clip_ids |= {clip.clip_id for clip in collection.gallery(monitor_split)}
     caption_ids = {item.caption_id for objective in objectives for item in objective.items}
-    caption_ids |= {caption.caption_id for caption in collection.query_captions(monitor_split)}
+    caption_ids |= {caption.caption_id for caption in collection.captions_of(monitor_split)}
     clips = [clip for clip in collection.clips if clip.clip_id in clip_ids]
     captions = [caption for caption in collection.captions if caption.caption_id in caption_ids]
     features, problems = model.clip_features(collection, clips, progress)
@@ -272,8 +272,9 @@ def _add(
 ) -> None:
     """Adds a step's losses to the epoch's sums: the total, each objective's, and ListNet's excess over its floor."""
     found = {"train_loss": float(total.detach())}
-    for objective, part, loss in zip(objectives, batch.parts, losses, strict=True):
-        name = objective.config.name
+    names = [objective.config.name for objective in objectives]
+    for place, (objective, part, loss) in enumerate(zip(objectives, batch.parts, losses, strict=True)):
+        name = names[place] if names.count(names[place]) == 1 else f"{names[place]} {place}"
         found[name] = float(loss.detach())
         if objective.config.loss == "listnet":
             found[f"{name} divergence"] = found[name] - objective.floor(part.values, part.judged)
@@ -307,7 +308,8 @@ def _validated(
             loss = objective(scores(block.caption_ids, block.clip_ids), block.values, block.judged)
             summed += float(loss) * (step.stop - step.start)
         total += objective.config.weight * summed / len(objective.items)
-    queries = [c.caption_id for c in collection.query_captions(split) if c.clip_id in inputs.features]
+    unread = {clip.clip_id for clip in collection.gallery(split)} - set(inputs.features)
+    queries = [caption.caption_id for caption in collection.query_captions(split, unread)]
     values, _ = collection.relevance("captions", split).block(queries, gallery)
     precision = average_precision(scores(queries, gallery).numpy(), values)
     return {"val_loss": total, "val_mAP": float(np.nanmean(precision))}

@@ -95,7 +95,7 @@ def evaluate(
     """
     gallery = [clip.clip_id for clip in collection.gallery(split)]
     found = [clip for clip in gallery if clip not in without]
-    queries = [caption for caption in collection.query_captions(split) if caption.clip_id not in without]
+    queries = collection.query_captions(split, without)
     if not found or not queries:
         raise DataError(
             f"{collection.root}: {len(found)} clips and {len(queries)} captions in split {split or 'all'!r}; "
@@ -255,7 +255,7 @@ def write_trec(
     where they hold white space.
     """
     gallery = [clip.clip_id for clip in collection.gallery(split) if clip.clip_id not in without]
-    queries = [caption.caption_id for caption in collection.query_captions(split) if caption.clip_id not in without]
+    queries = [caption.caption_id for caption in collection.query_captions(split, without)]
     relevance = collection.relevance("captions", split).restrict(queries, gallery)
     relevance.write_qrels(folder / "captions.qrels")
     write_text(folder / "captions.run", "".join(_trec_lines(queries, gallery, scorer)))
@@ -278,4 +278,4 @@ def _trec_lines(
         for row, query in enumerate(some):
             kept = order[row][keep[row, order[row]]]
             for rank, at in enumerate(kept, start=1):
-                yield f"{quoted(query)} Q0 {names[at]} {rank} {scores[row, at]:.8g} earmark\n"
+                yield f"{quoted(query)} Q0 {names[at]} {rank} {scores[row, at]:.9g} earmark\n"

@@ -25,6 +25,8 @@ from earmark.model.pretrained import find
 
 LONGEST_S = 30.0
 """Longer clips are cut into windows of this many seconds; Clotho's clips (15–30 s) stay whole."""
+LARGEST = 1 << 16
+"""Of a layer's width: beyond is a slip of the keyboard."""
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
 
 
@@ -297,10 +299,11 @@ ENCODERS = {"cnn14": _cnn14, "vectors": _vectors}
 
 def build(config: AudioConfig, dim: int, vector_size: int = 0) -> AudioEncoder:
     """The encoder of this configuration, randomly initialised. Raises `ConfigError` on settings out of range."""
-    if not 0 <= config.dropout < 1 or config.width < 1 or config.hidden < 0 or dim < 1:
+    sizes = 1 <= config.width <= 1024 and 0 <= config.hidden <= LARGEST and 1 <= dim <= LARGEST
+    if not 0 <= config.dropout < 1 or not sizes:
         raise ConfigError(
             f"audio.dropout = {config.dropout}, audio.width = {config.width}, audio.hidden = {config.hidden}, "
-            f"model.dim = {dim}; expected dropout in [0, 1) and whole numbers above 0."
+            f"model.dim = {dim}; expected dropout in [0, 1), width 1–1,024, the others to {LARGEST:,}."
         )
     return ENCODERS[config.encoder](config, dim, vector_size)
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -107,10 +107,7 @@ class DualEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Writes `model.safetensors`, whole or not at all; `config.toml` is the run's, written by who trains."""
-        from safetensors.torch import save_file
-
-        with writing(folder / "model.safetensors") as aside:
-            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, aside)
+        save_tensors(folder / "model.safetensors", self.state_dict(), {})
 
     @classmethod
     def load(cls, folder: Path) -> DualEncoder:
@@ -260,7 +257,7 @@ class DualEncoder(nn.Module):
     ) -> tuple[dict[str, Features], list[Problem]]:
         """What the audio encoder reads of each clip, by clip id, and the clips that could not be read."""
         if not self.audio.rate:
-            return _vector_features(collection, clips)
+            return _vector_features(_table(collection, "clip_vectors", self.inputs.clip_size), clips)
         found: dict[str, Features] = {}
         problems: list[Problem] = []
 
@@ -285,9 +282,15 @@ class DualEncoder(nn.Module):
     ) -> NDArray[np.float32]:
         """The captions' base vectors, float32 [caption, base]."""
         if self.config.text.encoder == "vectors":
-            return _table(collection.caption_vectors, collection, "caption_vectors.npz").rows(
-                [caption.caption_id for caption in captions]
-            )
+            ids = [caption.caption_id for caption in captions]
+            rows = _table(collection, "caption_vectors", self.inputs.caption_size).rows(ids)
+            broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            if len(broken):
+                raise DataError(
+                    f"{collection.root / 'caption_vectors.npz'}: the vector of {ids[broken[0]]!r} is not finite "
+                    f"({len(broken)} such). Embed the captions again."
+                )
+            return rows
         return self.sentence_encoder.encode([caption.text for caption in captions], progress)
 
     def embed_collection(
@@ -308,6 +311,18 @@ class DualEncoder(nn.Module):
         )
 
 
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Writes a safetensors file, whole or not at all. Raises `DataError` where it cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with writing(path) as aside:
+        try:
+            save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
+        except SafetensorError as error:
+            raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
+
+
 def _sound(sound: Any) -> tuple[Any, int | None]:
     if isinstance(sound, Mapping):
         return sound["array"], int(sound["sampling_rate"])
@@ -316,14 +331,19 @@ def _sound(sound: Any) -> tuple[Any, int | None]:
     raise ConfigError(f"encode: {type(sound).__name__} among sounds; expected Path or dict(array, sampling_rate).")
 
 
-def _table(vectors: VectorTable | None, collection: Collection, name: str) -> VectorTable:
+def _table(collection: Collection, name: Literal["clip_vectors", "caption_vectors"], size: int = 0) -> VectorTable:
+    """The collection's vectors. Raises `DataError` where there are none, or they are of another size."""
+    vectors: VectorTable | None = getattr(collection, name)
+    path = collection.root / f"{name}.npz"
     if vectors is None:
-        raise DataError(f'{collection.root / name}: not there, and the recipe\'s encoder is "vectors". Embed first.')
+        raise DataError(f'{path}: not there, and the encoder is "vectors". Embed first.')
+    found = vectors.vectors.shape[1]
+    if not found or size not in (0, found):
+        raise DataError(f"{path}: vectors of {found} numbers; expected {size or 'some'}, as the model was trained on.")
     return vectors
 
 
-def _vector_features(collection: Collection, clips: Iterable[Clip]) -> tuple[dict[str, Features], list[Problem]]:
-    table = _table(collection.clip_vectors, collection, "clip_vectors.npz")
+def _vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str, Features], list[Problem]]:
     found: dict[str, Features] = {}
     problems = []
     for clip in clips:
@@ -345,15 +365,17 @@ def _front_end(encoder: audio_encoders.AudioEncoder) -> str:
 def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
     """What the collection feeds the encoders of these settings. Raises `DataError` where it lacks them."""
     named = collection.about.get("vectors", {})
+    if not isinstance(named, Mapping):
+        raise DataError(f"{collection.root / 'collection.toml'}: vectors = {named!r}; expected a table.")
     found: dict[str, Any] = {}
     if config.audio.encoder == "vectors":
-        found["clip_size"] = _table(collection.clip_vectors, collection, "clip_vectors.npz").vectors.shape[1]
+        found["clip_size"] = _table(collection, "clip_vectors").vectors.shape[1]
         found["clip_model"] = str(named.get("clip_model", ""))
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
     else:
         found["front_end"] = _front_end(audio_encoders.build(config.audio, 1))
     if config.text.encoder == "vectors":
-        found["caption_size"] = _table(collection.caption_vectors, collection, "caption_vectors.npz").vectors.shape[1]
+        found["caption_size"] = _table(collection, "caption_vectors").vectors.shape[1]
         found["caption_model"] = str(named.get("caption_model", ""))
         found["caption_fingerprint"] = str(named.get("caption_fingerprint", ""))
     else:

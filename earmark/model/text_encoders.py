@@ -49,10 +49,13 @@ class SentenceEncoder:
     def __init__(self, name: str, *, cache: Path | None = None) -> None:
         self.name = name
         self.folder = find(name)
-        config = self.folder / "config.json"
-        if not config.is_file():
-            raise DataError(f"{self.folder}: no config.json; expected the folder of a transformers model.")
-        self.dim = int(json.loads(config.read_text())["hidden_size"])
+        try:
+            self.dim = int(json.loads((self.folder / "config.json").read_text())["hidden_size"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{self.folder}: no config.json with a hidden_size ({type(error).__name__}); expected the folder of a "
+                "transformers model. Put the whole model there."
+            ) from error
         self._cache = cache or cache_folder() / "texts"
 
     @cached_property
@@ -71,9 +74,13 @@ class SentenceEncoder:
     def _transformer(self) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
 
-        with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-            model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
+        try:
+            with _quiet_transformers():
+                tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+                model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            first = str(error).strip().splitlines()[0][:200]
+            raise DataError(f"{self.folder}: not a whole model ({first}). Put all of its files there.") from error
         return tokenizer, model.eval().requires_grad_(False)
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
@@ -110,10 +117,19 @@ class _TextCache:
     """Text → vector in one SQLite file; several processes may use it at once."""
 
     def __init__(self, path: Path, dim: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.dim = dim
-        self._database = sqlite3.connect(path, timeout=60)
-        self._database.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = self._opened(path)
+        except (OSError, sqlite3.Error) as error:
+            warnings.warn(f"{path}: no cache of texts ({error}); they are embedded anew", stacklevel=3)
+            self._database = self._opened(":memory:")
+
+    @staticmethod
+    def _opened(path: Path | str) -> sqlite3.Connection:
+        database = sqlite3.connect(path, timeout=60)
+        database.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        return database
 
     def __enter__(self) -> _TextCache:
         return self
@@ -134,8 +150,11 @@ class _TextCache:
     def put(self, vectors: dict[str, NDArray[np.float32]]) -> None:
         """Adds them in one transaction."""
         rows = [(_key(text), vector.astype("<f4").tobytes()) for text, vector in vectors.items()]
-        with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+        except sqlite3.Error as error:  # full or read-only: the vectors are there all the same
+            warnings.warn(f"texts are not cached ({error})", stacklevel=3)
 
 
 def _key(text: str) -> bytes:
