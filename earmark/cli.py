@@ -19,7 +19,7 @@ from earmark import console
 from earmark.errors import ConfigError, EarmarkError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from earmark.data.collection import Collection
     from earmark.measure.evaluate import Scorer
@@ -193,10 +193,11 @@ def train(
         result = learn.train(
             loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
         )
+    kind = console.KIND[collection.kind]
+    kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
+    kept += "(the split that stopped training: not a test result)"
     console.say(
-        f"{out}: {result.epochs} epochs on {collection.name} ({console.KIND[collection.kind]}); kept epoch "
-        f"{result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
-        "(the split that stopped training: not a test result)"
+        f"{out}: {result.epochs} epochs on {collection.name} ({kind}); {kept if result.epochs else 'untrained'}"
     )
     _exit_with([*collection.problems, *result.problems], "rows or clips were left out")
 
@@ -236,8 +237,9 @@ def evaluate(
     trained = read_toml(run / "config.toml")
     if trec is not None:
         write_trec(trec, collection, split, scorer, without=without)
+    seen = _seen(collection, split, trained.get("data", {}))
     if json_to is not None:
-        _json(numbers, json_to)
+        _json({**numbers, **seen}, json_to)
     if json_to != STDOUT:
         console.show_evaluation(numbers, _heading(run, collection, split, trained.get("data", {})))
     missed = _missed(run, trained, numbers)
@@ -257,16 +259,22 @@ def _missed(run: Path, trained: dict[str, Any], numbers: dict[str, Any]) -> list
 
 def _heading(run: Path, collection: Collection, split: str | None, trained: dict[str, Any]) -> str:
     """What the numbers below it are numbers of, and what the run has seen of it."""
-    gallery = [clip.clip_id for clip in collection.gallery(split)]
-    seen = len(set(gallery) & set(trained.get("clips", [])))
-    notes = [f"{len(gallery):,} clips, {seen:,} of them in the run's training data"]
-    watched = trained.get("monitor_split")
-    if watched == split and trained.get("name") == collection.name:
+    seen = _seen(collection, split, trained)
+    notes = [f"{seen['clips']:,} clips, {seen['trained_on']:,} of them in the run's training data"]
+    if seen["stopped_training"]:
         notes.append("this split also stopped training: not a test result")
-    elif watched not in (None, *collection.splits) and seen:
-        notes.append("others of them stopped training")
     kind = console.KIND[collection.kind]
     return f"{run.name} on {collection.name} ({kind}), split {split or 'all'}: {'; '.join(notes)}."
+
+
+def _seen(collection: Collection, split: str | None, trained: Mapping[str, Any]) -> dict[str, Any]:
+    """How many clips the split has, how many of them the run learned from, and whether some of them stopped it."""
+    gallery = [clip.clip_id for clip in collection.gallery(split)]
+    same = trained.get("name") == collection.name
+    learned = len(set(gallery) & set(trained.get("clips", []))) if same else 0
+    watched = trained.get("monitor_split")
+    apart = watched not in collection.splits and split in (None, "development")  # a tenth that only the run knew
+    return {"clips": len(gallery), "trained_on": learned, "stopped_training": same and (watched == split or apart)}
 
 
 @app.command()
@@ -283,7 +291,6 @@ def compare(
     Example: `earmark compare runs/infonce runs/joint --data soundscapes --split evaluation`
     """
     from earmark.config import read_toml
-    from earmark.measure.evaluate import Evaluation
     from earmark.measure.evaluate import compare as compare_evaluations
     from earmark.measure.evaluate import evaluate as measure
 
@@ -293,12 +300,10 @@ def compare(
         )
     collection = _read(folder)
     split = split or _default_split(collection)
-    found: dict[str, Evaluation] = {}
-    problems: list[Problem] = list(collection.problems)
-    for run in runs:
-        scorer, without, unread = _scorer(run, collection, split)
-        found[str(run)] = measure(collection, split, scorer, without=without)
-        problems += unread
+    scored = {str(run): _scorer(run, collection, split) for run in runs}
+    without = frozenset[str]().union(*(each[1] for each in scored.values()))  # all runs on the same queries
+    problems = list(dict.fromkeys([*collection.problems, *(p for each in scored.values() for p in each[2])]))
+    found = {run: measure(collection, split, each[0], without=without) for run, each in scored.items()}
     comparisons = compare_evaluations(found)
     if json_to is not None:
         _json([_comparison(c, runs[0], collection, split) for c in comparisons], json_to)
@@ -390,6 +395,9 @@ def _exit_with(problems: Sequence[Problem], what: str) -> None:
 
 
 def _json(value: Any, to: Path) -> None:
+    from earmark.measure.evaluate import without_nan
+
+    value = without_nan(value)
     console.show_json(value, None if to == STDOUT else to)
 
 

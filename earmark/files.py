@@ -38,7 +38,7 @@ def check_columns(path: Path, found: Sequence[str], needed: Iterable[str]) -> No
             f"{path} line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. "
             "Rename the column, or name the one to use."
         )
-    twice = sorted({column for column in found if found.count(column) > 1})
+    twice = sorted({column for column in found if column and found.count(column) > 1})
     if twice:
         raise DataError(f"{path} line 1: column {twice[0]!r} stands twice. Rename one of them.")
 
@@ -138,8 +138,8 @@ def read_table(
             what = f"{len(values)} cells; expected {len(columns)} (a lone quote or separator?). The row is left out."
             problems.append(Problem(where, what))
         else:
-            rows.append(Row(line, dict(zip(columns, values, strict=True))))
-    return columns, rows, problems
+            rows.append(Row(line, {name: value for name, value in zip(columns, values, strict=True) if name}))
+    return [name for name in columns if name], rows, problems  # spreadsheets append nameless columns
 
 
 @contextmanager

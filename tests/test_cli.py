@@ -217,3 +217,32 @@ def test_a_broken_pipe_is_quiet(place):
     command = f"{sys.executable} -m earmark doctor | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_special_files_and_links_are_written_through_not_replaced(place, tmp_path):
+    import os
+
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to("real.json")
+    earmark("evaluate", place / "run0", "--data", place / "c", "--json", tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert "mAP" in (tmp_path / "real.json").read_text()
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE, text=True)
+    earmark("evaluate", place / "run0", "--data", place / "c", "--json", tmp_path / "pipe")
+    assert "mAP" in reader.communicate(timeout=30)[0]
+    assert (tmp_path / "pipe").is_fifo()
+    assert "not a regular file" in refused("evaluate", place / "run0", "--data", place / "c", "--json", tmp_path)
+
+
+def test_output_that_cannot_hold_a_letter_still_comes(place):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-m", "earmark", "evaluate", str(place / "run0"), "--data", str(place / "c")],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"mAP" in done.stdout

@@ -22,6 +22,11 @@ def test_every_recipe_is_read_and_states_its_result(path):
     assert again == recipe
 
 
+def test_listnets_defaults_are_ratings_and_omega():
+    (objective,) = Recipe.from_tables({"objective": [{"loss": "listnet"}]}, "r").objectives
+    assert (objective.relevance, objective.temperature) == ("ratings", 0.1)
+
+
 def test_a_complete_recipe_reads_back_as_itself():
     recipe = Recipe.from_tables({**SMALL, "train": {"seed": 3}}, "r")
     assert Recipe.from_tables(recipe.complete(), "again") == recipe
@@ -48,10 +53,26 @@ def test_defaults_are_the_papers_settings():
         ({**SMALL, "train": {"lr": 0}}, "lr = 0; expected more than 0"),
         ({**SMALL, "train": {"seed": True}}, "seed = True; expected a whole number"),
         ({**SMALL, "train": {"max_epochs": -1}}, "max_epochs = -1; expected 0 or more"),
-        ({"objective": [{"loss": "infonce", "batch": 0}]}, "batch = 0; expected 1 or more"),
+        ({"objective": [{"loss": "infonce", "batch": 0}]}, "batch = 0; expected 2 or more"),
         ({"objective": [{"loss": "infonce", "weight": -1}]}, "weight = -1; expected 0 or more"),
         ({"objective": [{"loss": "infonce", "temperature": 0}]}, "temperature = 0; expected more than 0"),
         ({**SMALL, "expected": {"split": "x"}}, "expected: no collection"),
+        ({**SMALL, "expected": 5}, "expected = 5; expected a table"),
+        ({**SMALL, "model": 5}, "model = 5; expected a table"),
+        ({"objective": [3]}, "no loss"),
+        ({**SMALL, "train": {"seed": 1 << 70}}, "seed = .*below"),
+        (
+            {
+                **SMALL,
+                "expected": {
+                    "collection": "c",
+                    "split": "s",
+                    "source": "measured",
+                    "metrics": {"mAP": {"value": "x", "tolerance": 1}},
+                },
+            },
+            "expected.metrics.mAP",
+        ),
     ],
 )
 def test_wrong_recipes_are_refused_with_place_and_remedy(tables, message):

@@ -182,3 +182,14 @@ def test_trec_files_give_pytrec_eval_the_same_numbers(world, tmp_path):
     assert {(q, c) for q, each in judged.items() for c in each} == {
         (r.caption_id, r.clip_id) for r in world.rated("validation")
     }
+
+
+def test_a_text_whose_first_bearer_cannot_be_read_is_asked_all_the_same(tmp_path):
+    clips = [Clip(c, "", "evaluation") for c in "abc"]
+    captions = [Caption("a#1", "a", "dog"), Caption("b#1", "b", "dog"), Caption("c#1", "c", "rain")]
+    collection = Collection(tmp_path, clips, captions, queries="texts")
+    table = {("b#1", "b"): 0.9, ("c#1", "c"): 0.9}
+    with_bad = evaluate(collection, None, by_table(table), without=frozenset("a")).numbers()
+    alone = evaluate(Collection(tmp_path, clips[1:], captions[1:], queries="texts"), None, by_table(table)).numbers()
+    assert with_bad["text_to_audio"] == alone["text_to_audio"]
+    assert with_bad["text_to_audio"]["queries"] == 2

@@ -162,7 +162,9 @@ def test_a_silent_clip_trains_and_a_broken_one_costs_itself(tmp_path, sentence_e
     soundfile.write(world.root / "0.wav", np.zeros(44_100), 44_100)
     (world.root / "1.wav").write_bytes(b"RIFF no sound at all" * 3)
     text = CNN.split("[[objective]]")
-    result = train(recipe("train.max_epochs=1", text=text[0] + "[[objective]]" + text[1]), world, tmp_path / "run")
+    made = recipe("train.max_epochs=1", text=text[0] + "[[objective]]" + text[1])
+    with pytest.warns(UserWarning, match=r"1 oddities of sounds, 0\.wav: silent"):
+        result = train(made, world, tmp_path / "run")
     assert np.isfinite(result.best)
     (problem,) = result.problems
     assert "clip1" in problem.where
@@ -314,3 +316,90 @@ def test_a_learned_temperature_survives_a_resume(world, tmp_path):
     state = load_file(tmp_path / "a" / "checkpoint" / "latest.safetensors")
     (name,) = [name for name in state if "learned" in name and "optimiser" not in name]
     assert float(state[name].exp()) != pytest.approx(0.07, abs=1e-6)
+
+
+def test_a_clip_that_cannot_be_read_changes_no_other_draw(world):
+    config = recipe('objective.0.clips="rated"', 'objective.0.captions="one"').objectives[0]
+    whole = make_objective(config, world, "development", seed=0)
+    without = make_objective(config, world, "development", seed=0, without=["clip3"])
+    assert without.items == [item for item in whole.items if item.clip_ids != ("clip3",)]
+
+
+@pytest.mark.case("N06")
+def test_what_cannot_teach_is_refused(world, tmp_path):
+    from dataclasses import replace
+
+    with pytest.raises(ConfigError, match="every objective's weight is 0"):
+        recipe("objective.0.weight=0", "objective.1.weight=0")
+    with pytest.raises(ConfigError, match="batch = 1; expected 2 or more"):
+        recipe("objective.0.batch=1")
+    alike = replace(world, captions=[replace(caption, text="rain") for caption in world.captions])
+    with pytest.raises(DataError, match="every caption fits every clip"):
+        train(recipe(), alike, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_run_leaves_its_folder_to_the_corrected_one(world, tmp_path):
+    from dataclasses import replace
+
+    with pytest.raises(DataError):
+        train(recipe(), replace(world, ratings=[]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".lock").touch()
+    (tmp_path / "killed" / ".earmark-abc.part").touch()
+    assert train(recipe("train.max_epochs=1"), world, tmp_path / "killed").epochs == 1
+
+
+def test_two_objectives_of_one_kind_are_logged_apart(world, tmp_path):
+    lines = []
+    made = recipe("objective.1.loss=infonce", "objective.1.relevance=captions", "train.max_epochs=1")
+    train(made, world, tmp_path / "run", report=lines.append)
+    assert {"infonce(captions) 0", "infonce(captions) 1"} <= set(lines[0])
+
+
+def test_vectors_of_another_size_or_not_finite_are_refused_with_the_cause(world, tmp_path):
+    from earmark.data.collection import VectorTable
+
+    train(recipe("train.max_epochs=0"), world, tmp_path / "run")
+    model = load(tmp_path / "run")
+    other = vector_world(tmp_path / "other")
+    ids = other.clip_vectors.ids
+    VectorTable(ids, np.ones((len(ids), 3), np.float32)).write(other.root / "clip_vectors.npz")
+    other = Collection.read(other.root)
+    with pytest.raises(DataError, match="vectors of 3 numbers; expected 16"):
+        model.embed_collection(other, other.clips, other.captions)
+    broken = vector_world(tmp_path / "broken")
+    vectors = broken.caption_vectors.vectors.copy()
+    vectors[4, 2] = np.nan
+    VectorTable(broken.caption_vectors.ids, vectors).write(broken.root / "caption_vectors.npz")
+    with pytest.raises(DataError, match="is not finite"):
+        train(recipe(), Collection.read(broken.root), tmp_path / "nan")
+
+
+def test_validation_sees_the_learned_temperature(world, tmp_path):
+    from earmark.learn.train import _objectives
+
+    mine, watched = _objectives(recipe('objective.0.temperature="learned"'), world, "validation")
+    with torch.no_grad():
+        next(iter(mine[0].parameters())).fill_(-1.0)
+    assert watched[0].temperature.item() == mine[0].temperature.item()
+
+
+def test_an_objective_without_items_in_the_watched_split_is_told(world, tmp_path):
+    from dataclasses import replace
+
+    inside = {clip.clip_id for clip in world.gallery("development")}
+    unrated = replace(world, ratings=[r for r in world.ratings if r.clip_id in inside])
+    with pytest.warns(UserWarning, match=r"listnet\(ratings\) has nothing in 'validation'"):
+        train(recipe("train.max_epochs=1"), unrated, tmp_path / "run")
+
+
+def test_frozen_blocks_keep_their_statistics():
+    from earmark.model.audio_encoders import AudioConfig, build
+
+    model = build(AudioConfig(width=2, train=False), 8).train()
+    before = model.bn0.running_mean.clone()
+    model([torch.randn(64, 64), torch.randn(80, 64)])
+    assert torch.equal(model.bn0.running_mean, before)
+    assert model.training

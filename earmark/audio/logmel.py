@@ -101,7 +101,7 @@ def log_mel(
     if not samples.abs().amax() <= LOUDEST:  # not a number fails too
         raise DataError("waveform: samples that are not finite. Decode it with earmark.audio.decode, which mends them.")
     window, hop, size = settings.samples(rate)
-    padded = _padded(samples, window, hop, size, settings.centred)
+    padded = _padded(samples, window, size, settings.centred)
     bands = _filter_bank(rate, size, settings).to(samples)
     shape = _window(window, size if settings.centred else window).to(samples)
     frames = padded.unfold(-1, len(shape), hop)  # [..., frame, sample], a view
@@ -112,7 +112,7 @@ def log_mel(
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
 
-def _padded(samples: Tensor, window: int, hop: int, size: int, centred: bool) -> Tensor:
+def _padded(samples: Tensor, window: int, size: int, centred: bool) -> Tensor:
     """With silence at both ends, half a transform each; without centring at the end alone, up to one window."""
     if centred:
         return torch.nn.functional.pad(samples, (size // 2, size // 2))

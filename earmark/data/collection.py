@@ -120,7 +120,7 @@ class Collection:
         return [caption for caption in self.captions if caption.clip_id in inside]
 
     def query_captions(self, split: str | None = None, without: Container[str] = ()) -> list[Caption]:
-        """The captions of the split's clips but those named in `without`; where `queries` is "texts", each text once."""
+        """The captions of the split's clips but those named in `without`; each text once where `queries` says so."""
         captions = [caption for caption in self.captions_of(split) if caption.clip_id not in without]
         if self.queries == "captions":
             return captions
@@ -335,7 +335,7 @@ def _read_about(root: Path) -> dict[str, Any]:
         return {}
     try:
         about = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not TOML ({error}). Correct it.") from error
     for key in ("name", "kind", "queries"):
         if not isinstance(about.get(key, ""), str):

@@ -6,6 +6,7 @@ rated for it). An objective scores its own items only: the clips of another's li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -58,9 +59,19 @@ class Objective(nn.Module):
     def temperature(self) -> float | Tensor:
         """τ or ω; a tensor where it is learned."""
         if self._learned is not None:
-            return self._learned.exp().clamp(*LEARNED)
+            return self._learned.exp()
         assert not isinstance(self.config.temperature, str)
         return self.config.temperature
+
+    def share_temperature(self, other: Objective) -> None:
+        """Takes the other's learned temperature for its own, so that both are always the same."""
+        self._learned = other._learned
+
+    @torch.no_grad()
+    def keep_within(self) -> None:
+        """Brings a learned temperature back between its bounds, after a step."""
+        if self._learned is not None:
+            self._learned.clamp_(*map(math.log, LEARNED))
 
     @property
     def clip_ids(self) -> dict[str, None]:
@@ -135,8 +146,8 @@ def check_learnable(objective: Objective, collection: Collection, split: str) ->
         )
     if objective.config.loss == "infonce" and not _has_negatives(objective):
         raise DataError(
-            f"{collection.root}: in {split!r} every caption fits every clip; {objective.config.name} needs some that do "
-            "not. Add other texts, or leave the objective out."
+            f"{collection.root}: in {split!r} every caption fits every clip; {objective.config.name} needs "
+            "some that do not. Add other texts, or leave the objective out."
         )
 
 
@@ -154,7 +165,7 @@ def _captioning_pairs(
 ) -> tuple[list[Item], Relevance]:
     """Every caption (or one a clip) of the split's clips, with its own clip."""
     ratings = collection.rated(split)
-    wanted = {clip.clip_id for clip in collection.gallery(split)} - unusable
+    wanted = {clip.clip_id for clip in collection.gallery(split)}
     if config.clips == "rated":
         wanted &= {rating.clip_id for rating in ratings}
     captions = [caption for caption in collection.captions if caption.clip_id in wanted]
@@ -163,7 +174,8 @@ def _captioning_pairs(
     relevance = collection.relevance("captions", split)
     if config.relevance == "captions+ratings":
         relevance = relevance.overlaid_by(collection.relevance("ratings", split, config.aggregate))
-    return [Item(caption.caption_id, (caption.clip_id,)) for caption in captions], relevance
+    # those that cannot be used leave after the draw, which is the same with and without them
+    return [Item(c.caption_id, (c.clip_id,)) for c in captions if c.clip_id not in unusable], relevance
 
 
 def one_caption_a_clip(captions: Iterable[Caption], rated: set[str], seed: int) -> list[Caption]:
@@ -184,18 +196,18 @@ def _rated_lists(
     config: ObjectiveConfig, collection: Collection, split: str, seed: int, unusable: set[str]
 ) -> tuple[list[Item], Relevance]:
     """Every rated caption with its rated clips."""
-    relevance = collection.relevance("ratings", split, config.aggregate)
     lists: dict[str, list[Pair]] = {}
-    for pair in relevance.pairs():
-        if pair.clip_id not in unusable:
-            lists.setdefault(pair.caption_id, []).append(pair)
-    lists = {caption: pairs for caption, pairs in lists.items() if len(pairs) > 1}
+    for pair in collection.relevance("ratings", split, config.aggregate).pairs():
+        lists.setdefault(pair.caption_id, []).append(pair)
     if config.relevance == "ratings-binary":
         own = {caption.caption_id: caption.clip_id for caption in collection.captions}
         lists = {caption: _binary(pairs, own[caption]) for caption, pairs in lists.items()}
     if config.relevance == "ratings-shuffled":
         rng = np.random.default_rng([seed, 2])
         lists = {caption: _reordered(pairs, rng) for caption, pairs in lists.items()}
+    lists = {caption: [pair for pair in pairs if pair.clip_id not in unusable] for caption, pairs in lists.items()}
+    # a list of one clip orders nothing, and one of zeros has no target
+    lists = {c: pairs for c, pairs in lists.items() if len(pairs) > 1 and any(pair.value > 0 for pair in pairs)}
     items = [Item(caption, tuple(pair.clip_id for pair in pairs)) for caption, pairs in lists.items()]
     return items, Relevance((pair for pairs in lists.values() for pair in pairs), unjudged=None)
 

@@ -48,7 +48,7 @@ class ObjectiveConfig:
     weight: float = 1.0
     """Its factor in the total loss; an objective of weight 0 is still encoded."""
     temperature: float | Literal["learned"] = 0.07
-    """τ of InfoNCE, ω of ListNet; "learned" starts at 0.07 and stays within 0.01–1."""
+    """τ of InfoNCE, ω of ListNet (0.1 where a recipe does not say); "learned" starts at 0.07, within 0.01–1."""
     relevance: Literal["captions", "captions+ratings", "ratings", "ratings-binary", "ratings-shuffled"] = "captions"
     """"ratings-binary": the own clip 100, the list's others 0; "ratings-shuffled": a list's ratings in random order."""
     clips: Literal["all", "rated"] = "all"
@@ -155,7 +155,8 @@ class Recipe:
 def _objective(table: Mapping[str, Any], where: str) -> ObjectiveConfig:
     if not isinstance(table, Mapping) or "loss" not in table:
         raise ConfigError(f'{where}: no loss; expected loss = "infonce" or "listnet".')
-    found = from_table(ObjectiveConfig, table, where)
+    usual = {"relevance": "ratings", "temperature": 0.1} if table["loss"] == "listnet" else {}
+    found = from_table(ObjectiveConfig, {**usual, **table}, where)
     for name, least in (("weight", 0), ("batch", 2), ("lists", 1)):  # a captioning pair alone teaches nothing
         if not least <= getattr(found, name) < math.inf:
             raise ConfigError(f"{where}.{name} = {getattr(found, name)}; expected {least} or more.")

@@ -104,7 +104,10 @@ def fingerprint(collection: Collection) -> str:
 def write_config(
     out: Path, recipe: Recipe, collection: Collection, monitor_split: str, model: DualEncoder, trained_on: Sequence[str]
 ) -> None:
-    """Writes `config.toml`; `trained_on` are the clips that training sees."""
+    """Writes `config.toml`; `trained_on` are the clips that training sees.
+
+    Raises `ConfigError` where the run was started with another model below it or other readable clips.
+    """
     data = {
         "name": collection.name,
         "kind": collection.kind,
@@ -113,7 +116,15 @@ def write_config(
         "clips": sorted(trained_on),
     }
     tables = {**recipe.complete(), "inputs": asdict(model.inputs), "data": data}
-    write_text(out / "config.toml", tomli_w.dumps(tables))
+    path = out / "config.toml"
+    if path.exists():
+        found = read_toml(path)
+        if (found.get("inputs"), found.get("data")) != (tables["inputs"], tables["data"]):
+            raise ConfigError(
+                f"{path}: the run was started with another text model, front end, or other readable clips. "
+                "Bring them back, or choose another folder."
+            )
+    write_text(path, tomli_w.dumps(tables))
 
 
 def write_log(out: Path, kept: int, line: Mapping[str, Any]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,9 +51,10 @@ class Inputs:
     """Caption id → row of `bases`."""
 
     def window(self, clip_id: str, epoch: int) -> Tensor:
-        """A clip's features; a clip longer than a window shows one window an epoch, in turn."""
-        windows = self.features[clip_id].windows
-        return windows[epoch % len(windows)]
+        """A clip's features; a clip longer than a window shows one window an epoch, in turn, short ends left out."""
+        windows, seconds = self.features[clip_id]
+        whole = [window for window, length in zip(windows, seconds, strict=True) if length >= seconds[0] / 2]
+        return whole[epoch % len(whole)]
 
     def caption_bases(self, caption_ids: Sequence[str]) -> Tensor:
         """Base vectors [caption, base]."""
@@ -79,6 +81,7 @@ def train(
     with run.claimed(out, recipe, collection, resume):
         model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
         model.to("cuda" if torch.cuda.is_available() else "cpu")
+        bf16 = uses_bf16(config, model)
         objectives, monitored, inputs, problems = _prepared(recipe, collection, monitor_split, model, progress)
         seen = {clip for objective in objectives for clip in objective.clip_ids}
         run.write_config(out, recipe, collection, monitor_split, model, sorted(seen))
@@ -91,7 +94,7 @@ def train(
         state = learner.state
         while not state.finished and state.epoch < config.max_epochs:
             started = time.monotonic()
-            losses = _epoch(learner, inputs, latest, progress, checkpoint_s)
+            losses = _epoch(learner, inputs, bf16, latest, progress, checkpoint_s)
             measured = _validated(model, monitored, collection, monitor_split, inputs)
             lr = learner.optimiser.param_groups[0]["lr"]
             _check_defined(measured[config.monitor], config.monitor, monitor_split)
@@ -163,7 +166,14 @@ def _objectives(
     objectives, monitored = over(TRAINED_ON), over(monitor_split)
     for objective in objectives:
         check_learnable(objective, collection, TRAINED_ON)
+    for mine, watched in zip(objectives, monitored, strict=True):
+        watched.share_temperature(mine)
     able = [objective for objective in monitored if len(objective.clip_ids) > 1]
+    for objective in monitored:
+        if objective not in able:
+            warnings.warn(
+                f"{objective.config.name} has nothing in {monitor_split!r}: val_loss leaves it out", stacklevel=2
+            )
     if not able:
         check_learnable(monitored[0], collection, monitor_split)
     return objectives, able
@@ -204,13 +214,12 @@ def uses_bf16(config: TrainConfig, model: DualEncoder) -> bool:
 
 
 def _epoch(
-    learner: Learner, inputs: Inputs, latest: Path, progress: Progress | None, checkpoint_s: float
+    learner: Learner, inputs: Inputs, bf16: bool, latest: Path, progress: Progress | None, checkpoint_s: float
 ) -> dict[str, float]:
     """The mean losses of an epoch's steps, from where the learner stands; the learner has learned from them."""
     config, state = learner.config, learner.state
     objectives = learner.objectives
     steps = steps_an_epoch(objectives)
-    bf16 = uses_bf16(config, learner.model)
     saved = time.monotonic()
     learner.train()
     for within in range(state.step - state.epoch * steps, steps):
@@ -222,6 +231,8 @@ def _epoch(
         learner.optimiser.zero_grad()
         total.backward()
         learner.optimiser.step()
+        for objective in objectives:
+            objective.keep_within()
         state.step += 1
         _add(state.sums, objectives, batch, losses, total)
         if progress:

@@ -27,7 +27,6 @@ Scorer = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
 QUERIES_AT_ONCE = 2048
 TREC_DEPTH = 1000
 """Items a query in a TREC run."""
-KIND_SHOUTED = {"recorded": "recorded", "generated": "GENERATED", "proxy": "PROXY"}
 
 
 class Direction(NamedTuple):
@@ -82,7 +81,7 @@ class Evaluation:
             found["ratings"] = _rated_numbers(self.rated, seed)
         if self.left_out:
             found["left_out"] = self.left_out
-        clean: dict[str, Any] = _without_nan(found)
+        clean: dict[str, Any] = without_nan(found)
         return clean
 
 
@@ -186,12 +185,12 @@ def _rated_numbers(rated: Rated, seed: int) -> dict[str, Any]:
     }
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """The same with NaN as None, which JSON can say."""
     if isinstance(value, Mapping):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: without_nan(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_without_nan(each) for each in value]
+        return [without_nan(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

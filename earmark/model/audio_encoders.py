@@ -67,14 +67,17 @@ class AudioEncoder(nn.Module):
     def window(self, samples: NDArray[np.float32]) -> Tensor:
         """The features of one window of samples at `rate`."""
         raise ConfigError(
-            "this model was trained on vectors, and its collection.toml does not name a model that makes them from "
-            "sounds; files cannot be embedded. Train on sounds, or name the model under [vectors]."
+            "this model was trained on vectors, and no encoder here makes such vectors from sounds; files cannot be "
+            'embedded. Train on sounds (audio.encoder = "cnn14").'
         )
 
-    def read(self, path: Path | str) -> Features:
-        """The features of a sound file. Raises `DataError` where it holds no sound."""
+    def read(self, path: Path | str, odd: list[str] | None = None) -> Features:
+        """The features of a sound file; what was odd about it is added to `odd`.
+
+        Raises `DataError` where it holds no sound.
+        """
         self.check_reads_sound()
-        return self.of_blocks(decode.blocks(path, self.rate, seconds=LONGEST_S))
+        return self.of_blocks(decode.blocks(path, self.rate, seconds=LONGEST_S, problems=odd))
 
     def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
         """The features of mono samples at `rate` Hz."""
@@ -158,13 +161,20 @@ class Cnn14(AudioEncoder):
         x = _norm(self.bn0, x.unsqueeze(2), lengths).transpose(2, 3)  # bands are what bn0 normalises
         drop = min(0.2, self.dropout)
         for block in self.blocks()[1:]:
-            x = F.dropout(block(x, lengths), drop, self.training)
+            x = F.dropout(block(x, lengths), drop, block.training)
             lengths = lengths // 2
         x = _pooled(x.mean(dim=2), lengths)
         x = F.dropout(x, self.dropout, self.training)
         x = F.dropout(F.relu(self.fc1(x)), self.dropout, self.training)
         out: Tensor = self.head(x)
         return out
+
+    def train(self, mode: bool = True) -> Cnn14:
+        """Training mode for what learns; frozen blocks keep their statistics and drop nothing."""
+        super().train(mode)
+        for block in self.blocks():
+            block.train(mode and next(block.parameters()).requires_grad)
+        return self
 
     def load_panns(self, path: Path) -> None:
         """Takes the layers below the head from a PANNs checkpoint. Raises `DataError` where names or shapes differ."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -261,11 +262,16 @@ class DualEncoder(nn.Module):
         found: dict[str, Features] = {}
         problems: list[Problem] = []
 
+        odd: list[str] = []
+
         def read(clip: Clip) -> Features | Problem:
+            noticed: list[str] = []
             try:
-                return self.audio.read(collection.audio_path(clip))
-            except DataError as error:
+                found = self.audio.read(collection.audio_path(clip), noticed)
+            except (DataError, OSError) as error:
                 return Problem(f"clip {clip.clip_id!r}", str(error))
+            odd.extend(f"{clip.path}: {what}" for what in noticed)
+            return found
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done, (clip, result) in enumerate(zip(clips, pool.map(read, clips), strict=True), start=1):
@@ -275,6 +281,8 @@ class DualEncoder(nn.Module):
                     found[clip.clip_id] = result
                 if progress:
                     progress("reading sounds", done, len(clips))
+        if odd:
+            warnings.warn(f"{len(odd)} oddities of sounds, {min(odd)} (`earmark data check` lists all)", stacklevel=2)
         return found, problems
 
     def caption_bases(

@@ -20,7 +20,6 @@ HUB = {
     "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
 }
 """Short model name → its name at the hub; a name with a `/` is the hub's own."""
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 def cache_folder() -> Path:
@@ -54,7 +53,7 @@ def find(name: str, *, fetch: bool = True) -> Path:
     if hub_name:
         try:
             return _from_hub(hub_name, fetch)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             asked.append(f"the hub's {hub_name} ({_first_line(error)})")
     raise DataError(
         f"model {name!r}: not found; asked {'; '.join(asked)}. "

@@ -56,7 +56,14 @@ class SentenceEncoder:
                 f"{self.folder}: no config.json with a hidden_size ({type(error).__name__}); expected the folder of a "
                 "transformers model. Put the whole model there."
             ) from error
+        self._check_pooling()
         self._cache = cache or cache_folder() / "texts"
+
+    def _check_pooling(self) -> None:
+        """Raises `DataError` where the model's own configuration asks for other pooling than the mean."""
+        path = self.folder / "1_Pooling" / "config.json"
+        if path.is_file() and not json.loads(path.read_text()).get("pooling_mode_mean_tokens", True):
+            raise DataError(f"{path}: not mean pooling, which is the one supported here. Choose another model.")
 
     @cached_property
     def fingerprint(self) -> str:
