@@ -342,7 +342,8 @@ def doctor() -> None:
     from earmark.doctor import findings
 
     rows = findings()
-    console.show_table(["what", "found", ""], [[row.what, row.found, "" if row.fine else "look here"] for row in rows])
+    for row in rows:
+        console.say(f"{row.what:26}{row.found}{'' if row.fine else '   <- look here'}")
     raise typer.Exit(0 if all(row.fine for row in rows) else LEFT_OUT)
 
 

@@ -63,7 +63,7 @@ def _model(name: str) -> Finding:
     try:
         return Finding(f"model {name}", str(pretrained.find(name, fetch=False)))
     except DataError as error:
-        return Finding(f"model {name}", f"not on this machine ({error})")
+        return Finding(f"model {name}", f"not here: {str(error).partition(': ')[2]}")
 
 
 def _folders() -> list[Finding]:
