@@ -384,3 +384,11 @@ def test_windows_weigh_by_their_length():
     expected = 0.75 * each[0] + 0.25 * each[1]
     np.testing.assert_allclose(mixed, expected / np.linalg.norm(expected), rtol=1e-5)
     assert isinstance(model.audio, Vectors)
+
+
+@pytest.mark.case("I03")
+def test_vectors_of_another_model_are_refused_though_they_have_the_same_size(tmp_path):
+    collection = vector_collection(tmp_path, {"vectors": {"clip_model": "new", "clip_fingerprint": "2"}})
+    model = DualEncoder(VECTORS, Inputs(clip_size=5, caption_size=7, clip_model="old", clip_fingerprint="1"))
+    with pytest.raises(DataError, match="clip_model is 'new'; the model was trained on 'old'"):
+        model.embed_collection(collection, collection.clips, collection.captions)

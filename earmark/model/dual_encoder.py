@@ -258,7 +258,7 @@ class DualEncoder(nn.Module):
     ) -> tuple[dict[str, Features], list[Problem]]:
         """What the audio encoder reads of each clip, by clip id, and the clips that could not be read."""
         if not self.audio.rate:
-            return _vector_features(_table(collection, "clip_vectors", self.inputs.clip_size), clips)
+            return _vector_features(_table(collection, "clip", self.inputs), clips)
         found: dict[str, Features] = {}
         problems: list[Problem] = []
 
@@ -291,7 +291,7 @@ class DualEncoder(nn.Module):
         """The captions' base vectors, float32 [caption, base]."""
         if self.config.text.encoder == "vectors":
             ids = [caption.caption_id for caption in captions]
-            rows = _table(collection, "caption_vectors", self.inputs.caption_size).rows(ids)
+            rows = _table(collection, "caption", self.inputs).rows(ids)
             broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if len(broken):
                 raise DataError(
@@ -339,16 +339,34 @@ def _sound(sound: Any) -> tuple[Any, int | None]:
     raise ConfigError(f"encode: {type(sound).__name__} among sounds; expected Path or dict(array, sampling_rate).")
 
 
-def _table(collection: Collection, name: Literal["clip_vectors", "caption_vectors"], size: int = 0) -> VectorTable:
-    """The collection's vectors. Raises `DataError` where there are none, or they are of another size."""
-    vectors: VectorTable | None = getattr(collection, name)
-    path = collection.root / f"{name}.npz"
+def _table(collection: Collection, of: Literal["clip", "caption"], trained: Inputs | None = None) -> VectorTable:
+    """The collection's vectors of clips or captions.
+
+    Raises `DataError` where there are none, or they are not of the size and the model that was trained on.
+    """
+    vectors: VectorTable | None = getattr(collection, f"{of}_vectors")
+    path = collection.root / f"{of}_vectors.npz"
     if vectors is None:
         raise DataError(f'{path}: not there, and the encoder is "vectors". Embed first.')
     found = vectors.vectors.shape[1]
-    if not found or size not in (0, found):
-        raise DataError(f"{path}: vectors of {found} numbers; expected {size or 'some'}, as the model was trained on.")
+    wanted = getattr(trained, f"{of}_size") if trained else 0
+    if not found or wanted not in (0, found):
+        raise DataError(
+            f"{path}: vectors of {found} numbers; expected {wanted or 'some'}, as the model was trained on."
+        )
+    for key in (f"{of}_model", f"{of}_fingerprint"):
+        before, now = getattr(trained, key, ""), str(_named_models(collection).get(key, ""))
+        if before and now and before != now:
+            raise DataError(f"{path}: {key} is {now!r}; the model was trained on {before!r}. Embed with that one.")
     return vectors
+
+
+def _named_models(collection: Collection) -> Mapping[str, Any]:
+    """The table `vectors` of collection.toml: which models made the vectors."""
+    named = collection.about.get("vectors", {})
+    if not isinstance(named, Mapping):
+        raise DataError(f"{collection.root / 'collection.toml'}: vectors = {named!r}; expected a table.")
+    return named
 
 
 def _vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str, Features], list[Problem]]:
@@ -372,18 +390,16 @@ def _front_end(encoder: audio_encoders.AudioEncoder) -> str:
 
 def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
     """What the collection feeds the encoders of these settings. Raises `DataError` where it lacks them."""
-    named = collection.about.get("vectors", {})
-    if not isinstance(named, Mapping):
-        raise DataError(f"{collection.root / 'collection.toml'}: vectors = {named!r}; expected a table.")
+    named = _named_models(collection)
     found: dict[str, Any] = {}
     if config.audio.encoder == "vectors":
-        found["clip_size"] = _table(collection, "clip_vectors").vectors.shape[1]
+        found["clip_size"] = _table(collection, "clip").vectors.shape[1]
         found["clip_model"] = str(named.get("clip_model", ""))
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
     else:
         found["front_end"] = _front_end(audio_encoders.build(config.audio, 1))
     if config.text.encoder == "vectors":
-        found["caption_size"] = _table(collection, "caption_vectors").vectors.shape[1]
+        found["caption_size"] = _table(collection, "caption").vectors.shape[1]
         found["caption_model"] = str(named.get("caption_model", ""))
         found["caption_fingerprint"] = str(named.get("caption_fingerprint", ""))
     else:
