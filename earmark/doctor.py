@@ -10,6 +10,7 @@ import shutil
 from typing import NamedTuple
 
 from earmark.errors import DataError
+from earmark.files import cache_folder
 from earmark.model import pretrained
 
 LIBRARIES = ("torch", "numpy", "scipy", "transformers", "safetensors", "soundfile", "av", "soxr")
@@ -68,7 +69,7 @@ def _model(name: str) -> Finding:
 
 def _folders() -> list[Finding]:
     found = []
-    for what, folder in (("cache", pretrained.cache_folder()), ("models", pretrained.models_folder())):
+    for what, folder in (("cache", cache_folder()), ("models", pretrained.models_folder())):
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(there).free / GB
         writable = os.access(there, os.W_OK)

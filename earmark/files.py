@@ -236,6 +236,12 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',;\t"\r\n') else text
 
 
+def cache_folder() -> Path:
+    """`$EARMARK_CACHE`, or `earmark` in the user's cache folder. Everything in it can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("EARMARK_CACHE") or Path(base) / "earmark")
+
+
 def umask() -> int:
     """The permissions that new files of this process lack."""
     mask = os.umask(0)

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.data.check import Names
-from earmark.data.collection import Caption, Clip, Collection, VectorTable, hold_apart
+from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.data.rows import is_blank, plain_number
+from earmark.data.splits import hold_apart
 from earmark.errors import DataError, Problem
 from earmark.relevance import Rating
 

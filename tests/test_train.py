@@ -18,11 +18,12 @@ from safetensors.torch import load_file
 from worlds import RECIPE, tone_world, vector_world
 
 from earmark import Collection, load
+from earmark.data.splits import MONITORED, with_monitor_split
 from earmark.errors import ConfigError, DataError
 from earmark.learn.checkpoint import Learner
 from earmark.learn.objectives import make_objective
 from earmark.learn.recipe import Recipe, TrainConfig
-from earmark.learn.train import MONITORED, train, uses_bf16, with_monitor_split
+from earmark.learn.train import train, uses_bf16
 from earmark.model.dual_encoder import DualEncoder
 
 CNN = RECIPE.replace('encoder = "vectors"\nhidden = 32', 'encoder = "cnn14"\nweights = "none"\nwidth = 2').replace(
@@ -212,7 +213,7 @@ def test_without_a_validation_split_a_tenth_is_kept_apart_by_group(world):
     from dataclasses import replace
 
     clips = [replace(c, split="development", group=f"g{int(c.clip_id[4:]) // 3}") for c in world.clips]
-    collection, split = with_monitor_split(replace(world, clips=clips), TrainConfig())
+    collection, split = with_monitor_split(replace(world, clips=clips), "", 0)
     assert split == MONITORED
     apart = {c.clip_id for c in collection.gallery(split)}
     assert 3 <= len(apart) <= 9
@@ -233,15 +234,15 @@ def test_a_handful_of_clips_trains_too(world, tmp_path, clips, watched):
     result = train(recipe("train.max_epochs=1", text="[[objective]]".join(text[:2])), small, tmp_path / "run")
     assert result.monitor_split == watched
     assert result.best > 0
-    _, split = with_monitor_split(small, TrainConfig())
+    _, split = with_monitor_split(small, "", 0)
     assert split == watched
 
 
 def test_the_split_that_is_watched_can_be_named_and_must_exist(world):
-    assert with_monitor_split(world, TrainConfig())[1] == "validation"
-    assert with_monitor_split(world, TrainConfig(monitor_split="evaluation"))[1] == "evaluation"
+    assert with_monitor_split(world, "", 0)[1] == "validation"
+    assert with_monitor_split(world, "evaluation", 0)[1] == "evaluation"
     with pytest.raises(ConfigError, match="monitor_split = 'dev'"):
-        with_monitor_split(world, TrainConfig(monitor_split="dev"))
+        with_monitor_split(world, "dev", 0)
 
 
 def test_a_collection_without_what_the_recipe_needs_is_refused(world, tmp_path):
@@ -393,13 +394,3 @@ def test_an_objective_without_items_in_the_watched_split_is_told(world, tmp_path
     unrated = replace(world, ratings=[r for r in world.ratings if r.clip_id in inside])
     with pytest.warns(UserWarning, match=r"listnet\(ratings\) has nothing in 'validation'"):
         train(recipe("train.max_epochs=1"), unrated, tmp_path / "run")
-
-
-def test_frozen_blocks_keep_their_statistics():
-    from earmark.model.audio_encoders import AudioConfig, build
-
-    model = build(AudioConfig(width=2, train=False), 8).train()
-    before = model.bn0.running_mean.clone()
-    model([torch.randn(64, 64), torch.randn(80, 64)])
-    assert torch.equal(model.bn0.running_mean, before)
-    assert model.training

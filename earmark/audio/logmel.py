@@ -112,6 +112,15 @@ def log_mel(
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
 
+def louder(mel: Tensor, decibels: float, settings: LogMel) -> Tensor:
+    """The log-mel that the waveform would have, made louder by so many decibels."""
+    factor = 10 ** (decibels / 20 * settings.power)
+    if settings.log == "decibel":
+        return (mel + 10 * math.log10(factor)).clamp_min(10 * math.log10(settings.floor))
+    floor = settings.floor
+    return ((mel.exp() - floor).clamp_min(0) * factor + floor).log()
+
+
 def _padded(samples: Tensor, window: int, size: int, centred: bool) -> Tensor:
     """With silence at both ends, half a transform each; without centring at the end alone, up to one window."""
     if centred:

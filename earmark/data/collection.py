@@ -21,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import tomli_w
 
 from earmark.data.check import Names, Progress, is_file, sound_faults
@@ -300,31 +299,6 @@ class Collection:
 def relative_path(path: Path, root: Path) -> str:
     """The way from a collection's folder to a file, `/` between the parts."""
     return Path(os.path.relpath(path, root.resolve())).as_posix()
-
-
-def hold_apart(clips: Sequence[Clip], share: float, seed: int = 0) -> set[str]:
-    """The ids of about `share` of the clips, drawn by seed in whole groups; never none and never all.
-
-    A clip without a group is a group of its own. Groups are drawn in random order, each taken where it brings the
-    count nearer to `share`. Raises `DataError` where `share` is not between 0 and 1 or all clips are one group.
-    """
-    if not 0 < share < 1:
-        raise DataError(f"share {share:g} to hold apart; expected more than 0 and less than 1.")
-    groups: dict[tuple[bool, str], list[str]] = {}
-    for clip in clips:
-        groups.setdefault((bool(clip.group), clip.group or clip.clip_id), []).append(clip.clip_id)
-    if len(groups) < 2:
-        raise DataError(
-            f"{len(clips)} clips in {len(groups)} group(s); expected two groups at least, to hold one apart."
-        )
-    members = list(groups.values())
-    order = [members[index] for index in np.random.default_rng(seed).permutation(len(members))]
-    wanted, taken = share * len(clips), set[str]()
-    for ids in order:
-        if abs(len(taken) + len(ids) - wanted) < abs(len(taken) - wanted) and len(taken) + len(ids) < len(clips):
-            taken.update(ids)
-    smallest: list[str] = min(order, key=len)
-    return taken or set(smallest)
 
 
 def _read_about(root: Path) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from earmark.data.check import Listing, Names, is_file, is_side_file, shown
-from earmark.data.collection import Caption, Clip, Collection, hold_apart, relative_path
+from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, is_blank
+from earmark.data.splits import hold_apart
 from earmark.errors import DataError, Problem
 from earmark.files import Row, read_table
 

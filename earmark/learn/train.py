@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,47 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.data.collection import Collection, hold_apart
+from earmark.data.collection import Collection
+from earmark.data.splits import TRAINED_ON, with_monitor_split
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.learn import run
 from earmark.learn.batches import Batch, batch_at, steps_an_epoch
 from earmark.learn.checkpoint import Learner
+from earmark.learn.inputs import Inputs, read_inputs
 from earmark.learn.objectives import Objective, check_learnable, make_objective
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
 from earmark.measure.metrics import average_precision
-from earmark.model.audio_encoders import Cnn14, Features
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
 
-TRAINED_ON = "development"
-MONITORED = "monitor"
-"""The name of the tenth of development that is kept apart where there is no validation split."""
-LEAST_GROUPS = 4
-"""Fewer cannot be parted into two that learn and two that watch: one clip alone tells nothing of ranking."""
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch; there is one after every epoch too."""
-
-
-@dataclass
-class Inputs:
-    """What the loop asks for, in memory."""
-
-    features: Mapping[str, Features]
-    bases: Tensor
-    """Base vectors of captions, float32 [caption, base]."""
-    row: Mapping[str, int]
-    """Caption id → row of `bases`."""
-
-    def window(self, clip_id: str, epoch: int) -> Tensor:
-        """A clip's features; a clip longer than a window shows one window an epoch, in turn, short ends left out."""
-        windows, seconds = self.features[clip_id]
-        whole = [window for window, length in zip(windows, seconds, strict=True) if length >= seconds[0] / 2]
-        return whole[epoch % len(whole)]
-
-    def caption_bases(self, caption_ids: Sequence[str]) -> Tensor:
-        """Base vectors [caption, base]."""
-        return self.bases[[self.row[caption] for caption in caption_ids]]
 
 
 def train(
@@ -77,7 +51,7 @@ def train(
     recipe needs or a loss is not finite, `ConfigError` where `out` holds another run.
     """
     config = recipe.train
-    collection, monitor_split = with_monitor_split(collection, config)
+    collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed)
     with run.claimed(out, recipe, collection, resume):
         model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
         model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -117,37 +91,12 @@ def train(
 # Before the loop
 
 
-def with_monitor_split(collection: Collection, config: TrainConfig) -> tuple[Collection, str]:
-    """The collection and the split that training watches: the recipe's, `validation`, or a tenth of development.
-
-    That tenth is kept apart by group, two groups at least, and its clips leave development's rated lists too. Of
-    fewer than four groups none can be spared: development itself is watched.
-    """
-    found = ", ".join(collection.splits) or "none"
-    if TRAINED_ON not in collection.splits:
-        raise DataError(f"{collection.root}: no clips of split {TRAINED_ON!r}; found {found}. Training needs some.")
-    for split in (config.monitor_split, "validation"):
-        if split and split in collection.splits:
-            return collection, split
-        if split == config.monitor_split != "":
-            raise ConfigError(f"train.monitor_split = {split!r}: not in {collection.root}; found {found}.")
-    development = collection.gallery(TRAINED_ON)
-    groups = {clip.group or clip.clip_id for clip in development}
-    if len(groups) < LEAST_GROUPS:
-        return collection, TRAINED_ON
-    apart = hold_apart(development, max(0.1, 2 / len(groups)), config.seed)
-    clips = [replace(clip, split=MONITORED) if clip.clip_id in apart else clip for clip in collection.clips]
-    owner = {caption.caption_id: caption.clip_id for caption in collection.captions}
-    ratings = [r for r in collection.ratings if owner[r.caption_id] in apart or r.clip_id not in apart]
-    return replace(collection, clips=clips, ratings=ratings), MONITORED
-
-
 def _prepared(
     recipe: Recipe, collection: Collection, monitor_split: str, model: DualEncoder, progress: Progress | None
 ) -> tuple[list[Objective], list[Objective], Inputs, list[Problem]]:
     """The objectives to learn from, those over the monitored split, what they ask for, and what cannot be read."""
     objectives, monitored = _objectives(recipe, collection, monitor_split)
-    inputs, problems = _read(model, collection, monitor_split, [*objectives, *monitored], progress)
+    inputs, problems = read_inputs(model, collection, monitor_split, [*objectives, *monitored], progress)
     if problems:  # once more, without the clips that could not be read
         unread = {clip.clip_id for clip in collection.clips} - set(inputs.features)
         objectives, monitored = _objectives(recipe, collection, monitor_split, unread)
@@ -179,27 +128,8 @@ def _objectives(
     return objectives, able
 
 
-def _read(
-    model: DualEncoder,
-    collection: Collection,
-    monitor_split: str,
-    objectives: Sequence[Objective],
-    progress: Progress | None,
-) -> tuple[Inputs, list[Problem]]:
-    """The features of all clips and the base vectors of all captions that training and monitoring ask for."""
-    clip_ids = {clip for objective in objectives for clip in objective.clip_ids}
-    clip_ids |= {clip.clip_id for clip in collection.gallery(monitor_split)}
-    caption_ids = {item.caption_id for objective in objectives for item in objective.items}
-    caption_ids |= {caption.caption_id for caption in collection.captions_of(monitor_split)}
-    clips = [clip for clip in collection.clips if clip.clip_id in clip_ids]
-    captions = [caption for caption in collection.captions if caption.caption_id in caption_ids]
-    features, problems = model.clip_features(collection, clips, progress)
-    bases = torch.from_numpy(model.caption_bases(collection, captions, progress))
-    return Inputs(features, bases, {caption.caption_id: row for row, caption in enumerate(captions)}), problems
-
-
 def uses_bf16(config: TrainConfig, model: DualEncoder) -> bool:
-    """Whether the audio encoder's pass is bf16 in training: CNN14 on a machine that computes in it.
+    """Whether the encoders' pass is bf16 in training: where the machine computes in it, and it is asked for or pays.
 
     Raises `ConfigError` where the recipe asks for it and the machine cannot.
     """
@@ -207,7 +137,8 @@ def uses_bf16(config: TrainConfig, model: DualEncoder) -> bool:
     able = torch.cuda.is_bf16_supported() if cuda else torch.cpu._is_avx512_bf16_supported()
     if config.precision == "bf16" and not able:
         raise ConfigError('train.precision = "bf16": this machine does not compute in bf16. Take "auto" or "fp32".')
-    return able and (config.precision == "bf16" or (config.precision == "auto" and isinstance(model.audio, Cnn14)))
+    pays = model.audio.tower is not None and model.audio.tower.in_bf16
+    return able and (config.precision == "bf16" or (config.precision == "auto" and pays))
 
 
 # Within the loop
@@ -256,8 +187,9 @@ def _losses(
     """Each objective's loss on the batch, embedded in one pass over its distinct clips and captions."""
     device = model.device
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-        clips = model.embed_clips([inputs.window(clip, epoch).to(device) for clip in batch.clip_ids])
-    captions = model.embed_bases(inputs.caption_bases(batch.caption_ids).to(device))
+        clips = model.embed_clips([inputs.window(clip, epoch) for clip in batch.clip_ids])
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16 and model.text.tower is not None):
+        captions = model.embed_captions(inputs.captions_of(batch.caption_ids))
     scores = captions @ clips.T  # [caption, clip], float32 whatever the encoder computed in
     return [
         objective(scores[part.captions][:, part.clips], part.values.to(device), part.judged.to(device))
@@ -307,7 +239,7 @@ def _validated(
     wanted |= dict.fromkeys(gallery)
     place = {clip: at for at, clip in enumerate(wanted)}
     clips = torch.from_numpy(model.embed_features([inputs.features[clip] for clip in wanted]))
-    captions = model.embed_bases(inputs.bases.to(model.device)).cpu()
+    captions = torch.from_numpy(model.embed_text_features(inputs.captions))
 
     def scores(caption_ids: Sequence[str], clip_ids: Sequence[str]) -> Tensor:
         return captions[[inputs.row[c] for c in caption_ids]] @ clips[[place[c] for c in clip_ids]].T

@@ -1,30 +1,40 @@
-"""Sound in: audio encoders, from a clip's features to its embedding (not yet of unit length).
+"""Sound in: an audio encoder is a tower and a head, from a clip's features to its embedding (not of unit length yet).
 
-An encoder reads a clip as windows of at most `LONGEST_S` seconds, every sample in exactly one window, and
-turns each into features (a log-mel [frame, band], or the vector that stands for the clip). `forward` takes
-features of any lengths; neither padding nor batch mates change an embedding (in evaluation mode).
+A tower that learns is a part of the model; its features are log-mels, say. One that is frozen is looked up by name
+when it is first needed, and what it makes of a clip is one vector, computed once: the mean over the clip's windows,
+weighted by their length. "vectors" is the same with the vectors in the collection's `clip_vectors.npz`. The head is
+what is learned on top:
+
+- plain: the layers of PANNs over a convolutional network, Linear–ReLU–Linear over vectors;
+- residual: x + scale · W x with W zero at the start, for towers whose vectors already lie in the texts' space;
+- bridge: YAMNet's class probabilities as weights of the class names' text vectors, plus such a residual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earmark.audio import decode
-from earmark.audio.logmel import PANNS, PAPER, LogMel, least_samples, log_mel
+from earmark.audio.cache import Features
+from earmark.audio.logmel import PANNS, PAPER
 from earmark.errors import ConfigError, DataError
-from earmark.model.pretrained import find
+from earmark.model import hub
+from earmark.model.cnn import CNNS as CNNS
+from earmark.model.cnn import Cnn, kaiming, load_panns
+from earmark.model.cnn import Cnn14 as Cnn14
+from earmark.model.pretrained import find, fingerprint
+from earmark.model.text_encoders import VECTORS, Residual
+from earmark.model.towers import AudioTower
+from earmark.model.yamnet import EMBEDDING, YamNet, class_names
 
-LONGEST_S = 30.0
-"""Longer clips are cut into windows of this many seconds; Clotho's clips (15–30 s) stay whole."""
 LARGEST = 1 << 16
 """Of a layer's width: beyond is a slip of the keyboard."""
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
@@ -34,296 +44,283 @@ LOG_MELS = {"paper": PAPER, "panns": PANNS}
 class AudioConfig:
     """`[audio]` of a recipe."""
 
-    encoder: Literal["cnn14", "vectors"] = "cnn14"
+    encoder: str = "cnn14"
+    """"cnn14", "cnn10", "cnn6", "yamnet", the hub name or folder of an audio–text model, or "vectors"."""
     weights: str = "pretrained"
-    """"pretrained", "none" (random), or the path of a PANNs checkpoint. Vectors have none."""
+    """"pretrained", "none" (random), or the path of a checkpoint of PANNs or a folder of YAMNet."""
     train: bool = True
-    """Whether the convolutional layers learn too, or only the head on top."""
+    """Whether the tower learns too, or only the head on top."""
     width: int = 64
-    """Channels of CNN14's first block; 64 is the published size."""
+    """Channels of the first block of a CNN; 64 is the published size."""
     hidden: int = 0
-    """Width of the head's hidden layer; 0 is the encoder's own (CNN14: 32 × width, vectors: 512)."""
+    """Width of the head's hidden layer; 0 is the encoder's own (a CNN's size, 512 over other vectors)."""
     dropout: float = 0.5
-    """Of the head, in [0, 1). CNN14's blocks take 0.2, or this where it is less."""
+    """Of the head, in [0, 1). A CNN's blocks take 0.2, or this where it is less."""
     log_mel: Literal["paper", "panns"] = "paper"
+    """Of the CNNs."""
+    augment: Literal["none", "spec", "gain", "spec+gain"] = "none"
+    """How log-mels are varied in training: SpecAugment's masks, a gain of ±6 dB, or both."""
+    bridge: bool = False
+    """YAMNet: start from the text vectors of the class names."""
+    residual: float = 0.0
+    """Scale of the learned residual; 0 is a plain head (or, with the bridge, nothing learned)."""
 
 
-class Features(NamedTuple):
-    """What an encoder reads of one clip."""
+# Heads
 
-    windows: list[Tensor]
-    """A tensor a window: log-mel [frame, band], or a vector."""
-    seconds: list[float]
-    """A window's length: its share in the clip's embedding."""
+
+class PannsHead(nn.Module):
+    """Dropout, Linear, ReLU, dropout, Linear: the paper's authors' head; the first layer is in PANNs' checkpoints."""
+
+    def __init__(self, size: int, dim: int, *, hidden: int = 0, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.fc1 = nn.Linear(size, hidden or size)
+        self.out = nn.Linear(hidden or size, dim)
+        self.apply(kaiming)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[clip, dim] of [clip, size]."""
+        x = F.relu(self.fc1(F.dropout(x, self.dropout, self.training)))
+        out: Tensor = self.out(F.dropout(x, self.dropout, self.training))
+        return out
+
+
+class Bridge(nn.Module):
+    """From YAMNet to the texts' space: Σ √p · t over classes, at unit length, plus scale · W x, W zero at the start.
+
+    p are the class probabilities, t the text vectors of the class names, x the 1,024 values below the classes. Without
+    any training it is a text-like vector of the clip.
+    """
+
+    classes: Tensor
+
+    def __init__(self, classes: int, dim: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("classes", torch.zeros(classes, dim))
+        self.linear = nn.Linear(EMBEDDING, dim)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.linear.requires_grad_(scale > 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[clip, dim] of [clip, 1,024 + classes]."""
+        named = F.normalize(x[:, EMBEDDING:].clamp_min(0).sqrt() @ self.classes, dim=1)
+        out: Tensor = named + self.scale * self.linear(x[:, :EMBEDDING])
+        return out
+
+
+def _head(config: AudioConfig, size: int, dim: int) -> nn.Module:
+    if config.bridge:
+        return Bridge(size - EMBEDDING, dim, config.residual)
+    if config.residual:
+        if size != dim:
+            raise ConfigError(
+                f"audio.residual = {config.residual}: the vectors have {size} numbers and model.dim is {dim}; expected "
+                f"the same. Set model.dim = {size}, or audio.residual = 0."
+            )
+        return Residual(dim, config.residual)
+    if config.encoder in CNNS:
+        return PannsHead(size, dim, hidden=config.hidden, dropout=config.dropout)
+    hidden = config.hidden or 512
+    return nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(hidden, dim))
+
+
+# Towers by name
+
+
+def is_named(name: str) -> bool:
+    """Whether the name is one of earmark's own, not a hub model's."""
+    return name in (*CNNS, "yamnet", VECTORS)
+
+
+def random_tower(config: AudioConfig) -> AudioTower:
+    """The tower of these settings with random weights; a hub model's come with it, since its shapes do."""
+    if config.encoder in CNNS:
+        return CNNS[config.encoder](
+            width=config.width, dropout=min(0.2, config.dropout), settings=LOG_MELS[config.log_mel]
+        )
+    if config.encoder == "yamnet":
+        return YamNet(classes=config.bridge)
+    folder = find(config.encoder)
+    if not hub.is_hub_model(folder):
+        raise ConfigError(
+            f"audio.encoder = {config.encoder!r}: {folder} is no audio–text model; expected CLAP or an audio model of "
+            f"sentence-transformers, or one of {', '.join([*CNNS, 'yamnet', VECTORS])}."
+        )
+    return hub.open_audio(folder)
+
+
+def weights_of(config: AudioConfig) -> Path:
+    """The file or folder of the pretrained weights that the settings name. Raises `DataError` where it is missing."""
+    if not is_named(config.encoder):
+        return find(config.encoder)
+    path = find(config.encoder if config.weights == "pretrained" else config.weights)
+    if path.is_file() or config.encoder == "yamnet":
+        return path
+    files = sorted(path.glob("*.pth"))
+    if len(files) != 1:
+        raise DataError(f"{path}: {len(files)} files *.pth; expected the one checkpoint of PANNs' {config.encoder}.")
+    return files[0]
+
+
+def pretrained_tower(config: AudioConfig) -> AudioTower:
+    """The tower of these settings with the weights that they name, in evaluation mode, not to be trained."""
+    tower = random_tower(config)
+    load_pretrained(tower, None, config)
+    return tower.eval().requires_grad_(False)
+
+
+def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConfig) -> None:
+    """Takes the weights that the settings name into the tower (and PANNs' `fc1` into the head); none for "none"."""
+    if config.weights == "none" or not is_named(config.encoder):
+        return
+    path = weights_of(config)
+    if isinstance(tower, YamNet):
+        tower.load_onnx(path if path.is_file() else path / "model.onnx")
+    elif isinstance(tower, Cnn):
+        fc1 = head.fc1 if isinstance(head, PannsHead) else nn.Linear(tower.size, tower.size)
+        load_panns(path, tower, fc1)
+
+
+class Frozen:
+    """A tower that does not learn: looked up when it is first needed, and no part of the model's weights."""
+
+    def __init__(
+        self, name: str, fingerprint: Callable[[], str], tower: Callable[[], AudioTower], *, expected: str = ""
+    ) -> None:
+        """`expected` is the fingerprint that the weights had when the model was trained; empty: any."""
+        self.name = name
+        self.device = torch.device("cpu")
+        self._fingerprint, self._tower, self._expected = fingerprint, tower, expected
+
+    @classmethod
+    def of(cls, config: AudioConfig, *, expected: str = "") -> Frozen:
+        """The tower of these settings, with pretrained weights."""
+        return cls(
+            config.encoder, lambda: fingerprint(weights_of(config)), lambda: pretrained_tower(config), expected=expected
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hex digits of the weights. Raises `DataError` where they are not those that were trained on."""
+        found = self._fingerprint()
+        if self._expected not in ("", found):
+            raise DataError(
+                f"{self.name}: its weights have the fingerprint {found}; the model was trained with {self._expected}. "
+                "Put those weights there."
+            )
+        return found
+
+    @cached_property
+    def tower(self) -> AudioTower:
+        """The tower, in evaluation mode."""
+        _ = self.fingerprint
+        return self._tower()
+
+    @property
+    def front_end(self) -> str:
+        """What the tower makes of sound, as JSON."""
+        return self.tower.front_end
+
+    @property
+    def made_by(self) -> str:
+        """What decides its vectors: the key of the cache."""
+        return f"vectors of {self.name} {self.fingerprint}: {self.tower.size} values, {self.tower.made_by}"
+
+    def read(self, path: Path) -> Features:
+        """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
+        return self._vector(self.tower.read(path))
+
+    def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
+        """The vector of mono samples at `rate` Hz."""
+        return self._vector(self.tower.read_waveform(samples, rate))
+
+    @torch.inference_mode()
+    def _vector(self, features: Features) -> Features:
+        """A clip's one vector [size] in place of its windows: their mean, weighted by length."""
+        tower = self.tower.to(self.device)
+        parts = [tower([window.to(self.device)])[0].float().cpu() for window in features.windows]
+        weights = torch.tensor(features.seconds) / sum(features.seconds)
+        mean = (torch.stack(parts) * weights[:, None]).sum(dim=0)
+        vector = F.normalize(mean, dim=0) if tower.unit else mean
+        return Features([vector], [sum(features.seconds)], features.odd)
+
+
+# The encoder
 
 
 class AudioEncoder(nn.Module):
-    """What all audio encoders share."""
+    """A tower and a head: what a clip's features become in the shared space."""
 
-    rate: int = 0
-    """Hz; sounds are brought to it."""
-    front_end: LogMel | None = None
+    def __init__(self, config: AudioConfig, dim: int, *, vector_size: int = 0, frozen: Frozen | None = None) -> None:
+        """The encoder of these settings, randomly initialised.
 
-    def window(self, samples: NDArray[np.float32]) -> Tensor:
-        """The features of one window of samples at `rate`."""
-        raise ConfigError(
-            "this model was trained on vectors, and no encoder here makes such vectors from sounds; files cannot be "
-            'embedded. Train on sounds (audio.encoder = "cnn14").'
-        )
-
-    def read(self, path: Path | str, odd: list[str] | None = None) -> Features:
-        """The features of a sound file; what was odd about it is added to `odd`.
-
-        Raises `DataError` where it holds no sound.
+        `vector_size` is the size of the vectors that a frozen tower makes, or that stand in the collection. Raises
+        `ConfigError` on settings out of range.
         """
-        self.check_reads_sound()
-        return self.of_blocks(decode.blocks(path, self.rate, seconds=LONGEST_S, problems=odd))
-
-    def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
-        """The features of mono samples at `rate` Hz."""
-        self.check_reads_sound()
-        mono = decode.resampled(samples, rate, self.rate)
-        step = round(LONGEST_S * self.rate)
-        return self.of_blocks(mono[start : start + step] for start in range(0, len(mono), step))
-
-    def check_reads_sound(self) -> None:
-        """Raises `ConfigError` where the encoder takes vectors alone."""
-        if not self.rate:
-            self.window(np.zeros(0, np.float32))
-
-    def of_blocks(self, blocks: Iterable[NDArray[np.float32]]) -> Features:
-        """The features of a clip's consecutive blocks."""
-        found = Features([], [])
-        for block in blocks:
-            found.windows.append(self.window(block))
-            found.seconds.append(len(block) / self.rate)
-        return found
-
-
-class Vectors(AudioEncoder):
-    """A head on vectors that stand for clips: Linear, ReLU, dropout, Linear."""
-
-    def __init__(self, size: int, dim: int = 300, *, hidden: int = 512, dropout: float = 0.5) -> None:
         super().__init__()
-        self.head = nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+        check_settings(config, dim)
+        self.config = config
+        self.frozen = frozen
+        self.tower = None if is_frozen(config) else random_tower(config)
+        self.head = _head(config, self.tower.size if self.tower else vector_size, dim)
+
+    @property
+    def windows_a_batch(self) -> int:
+        """How many windows are embedded at once."""
+        return self.tower.windows_a_batch if self.tower else 16_000
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """[clip, dim] from vectors [size]."""
-        out: Tensor = self.head(torch.stack(list(features)))
-        return out
-
-
-class Cnn14(AudioEncoder):
-    """PANNs' CNN14 as the paper's authors use it: 2 × 2 pooling after all six blocks, then a head of two layers.
-
-    Kong et al., 2020; settings from the authors' baseline for DCASE 2023. Parameters bear the names of the
-    published checkpoint. Six poolings need 64 frames; shorter clips are padded with silence in the waveform.
-    """
-
-    BLOCKS = 6
-
-    def __init__(
-        self,
-        dim: int = 300,
-        *,
-        width: int = 64,
-        hidden: int = 0,
-        dropout: float = 0.5,
-        front_end: LogMel = PAPER,
-    ) -> None:
-        super().__init__()
-        self.front_end = front_end
-        self.rate = front_end.rate
-        self.shortest = least_samples(2**self.BLOCKS, self.rate, front_end)
-        self.dropout = dropout
-        channels = [1, *(width * 2**block for block in range(self.BLOCKS))]
-        self.bn0 = nn.BatchNorm2d(front_end.n_mels)
-        for block in range(self.BLOCKS):
-            self.add_module(f"conv_block{block + 1}", _ConvBlock(channels[block], channels[block + 1]))
-        self.fc1 = nn.Linear(channels[-1], hidden or channels[-1])
-        self.head = nn.Linear(hidden or channels[-1], dim)
-        self.apply(_kaiming)
-
-    def window(self, samples: NDArray[np.float32]) -> Tensor:
-        """The log-mel [frame, band] of samples at `rate`, padded with silence to the least length."""
-        padded = np.pad(samples, (0, max(0, self.shortest - len(samples))))
-        assert self.front_end is not None
-        return log_mel(padded, self.rate, self.front_end)
-
-    def blocks(self) -> list[nn.Module]:
-        """The layers below the head."""
-        return [self.bn0, *(self.get_submodule(f"conv_block{block + 1}") for block in range(self.BLOCKS))]
-
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """[clip, dim] from log-mels [frame, band] of any lengths from 64 frames on."""
-        lengths = torch.tensor([len(each) for each in features], device=self.head.weight.device)
-        x = nn.utils.rnn.pad_sequence(list(features), batch_first=True)  # [clip, frame, band]
-        x = _norm(self.bn0, x.unsqueeze(2), lengths).transpose(2, 3)  # bands are what bn0 normalises
-        drop = min(0.2, self.dropout)
-        for block in self.blocks()[1:]:
-            x = F.dropout(block(x, lengths), drop, block.training)
-            lengths = lengths // 2
-        x = _pooled(x.mean(dim=2), lengths)
-        x = F.dropout(x, self.dropout, self.training)
-        x = F.dropout(F.relu(self.fc1(x)), self.dropout, self.training)
+        """[clip, dim] of one window's features each."""
+        if self.tower is None:
+            x = torch.stack(list(features)).to(next(self.head.parameters()).device)
+        else:
+            if self.training and self.config.augment != "none":
+                features = [self.tower.augmented(each, self.config.augment) for each in features]
+            x = self.tower(features)
         out: Tensor = self.head(x)
         return out
 
-    def train(self, mode: bool = True) -> Cnn14:
-        """Training mode for what learns; frozen blocks keep their statistics and drop nothing."""
-        super().train(mode)
-        for block in self.blocks():
-            block.train(mode and next(block.parameters()).requires_grad)
-        return self
-
-    def load_panns(self, path: Path) -> None:
-        """Takes the layers below the head from a PANNs checkpoint. Raises `DataError` where names or shapes differ."""
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises whatever the bytes make it raise
-            raise DataError(f"{path}: not a PANNs checkpoint ({type(error).__name__}). Download it again.") from error
-        state = state.get("model", state) if isinstance(state, dict) else {}
-        own = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
-        wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
-        if wrong:
-            raise DataError(
-                f"{path}: {len(wrong)} of {len(own)} layers are missing or of another shape, {wrong[0]} first; "
-                "expected CNN14 of 64 bands. Use audio.width = 64 and audio.hidden = 2048."
+    @property
+    def reader(self) -> AudioTower | Frozen:
+        """What reads sounds. Raises `ConfigError` where nothing does."""
+        reader = self.frozen if self.tower is None else self.tower
+        if reader is None:
+            raise ConfigError(
+                "this model was trained on vectors whose collection.toml names no model, so files cannot be embedded. "
+                "Make the vectors by `earmark embed`, or train on sounds."
             )
-        self.load_state_dict({name: state[name] for name in own}, strict=False)
+        return reader
 
 
-class _ConvBlock(nn.Module):
-    """(3 × 3 convolution, batch-norm, ReLU) twice, then 2 × 2 average pooling. Frames past a clip's end stay 0.
-
-    x is [clip, frame, band, channel] in memory throughout ("channels last"), which is what processors and GPUs
-    convolve fastest.
-    """
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """[clip, frame, band, channel] → half the frames and bands."""
-        for convolution, norm in ((self.conv1, self.bn1), (self.conv2, self.bn2)):
-            convolved = convolution(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-            x = _norm(norm, convolved, lengths, F.relu)
-        x = F.avg_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
-        half = _own(lengths // 2, x.shape[1])  # an odd last frame goes, in a batch as alone
-        return x if half.all() else x * half[:, :, None, None]
+def is_frozen(config: AudioConfig) -> bool:
+    """Whether only the head learns."""
+    return config.encoder == VECTORS or not config.train
 
 
-def _own(lengths: Tensor, frames: int) -> Tensor:
-    """Which frames are a clip's own, bool [clip, frame]."""
-    return torch.arange(frames, device=lengths.device) < lengths[:, None]
-
-
-def _norm(norm: nn.BatchNorm2d, x: Tensor, lengths: Tensor, then: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
-    """Batch-norm over the last dimension of x [clip, frame, band, channel], and `then`, of the clips' own frames.
-
-    Frames past a clip's end come out as 0 and enter no statistics, so that the next convolution sees what it
-    would see without padding.
-    """
-    own = _own(lengths, x.shape[1])
-    if own.all():
-        return then(norm(x.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
-    if not norm.training:
-        return then(norm(x.permute(0, 3, 1, 2))).permute(0, 2, 3, 1) * own[:, :, None, None]
-    rows = own.flatten().nonzero().squeeze(1)
-    kept = _TakeRows.apply(x.flatten(0, 1), rows)  # type: ignore[no-untyped-call]  # [frame, band, channel]
-    normed = then(norm(kept.permute(2, 0, 1).unsqueeze(0))).squeeze(0).permute(1, 2, 0)
-    out: Tensor = _PutRows.apply(normed, rows, x.shape[0] * x.shape[1])  # type: ignore[no-untyped-call]
-    return out.view(*x.shape[:2], *out.shape[1:])
-
-
-class _TakeRows(torch.autograd.Function):
-    """x[rows] of rows that differ: going back is a copy, not a sum, which is several times faster."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        """[row, …] of x [all, …]."""
-        ctx.save_for_backward(rows)
-        ctx.count = len(x)
-        return x.index_select(0, rows)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """0 for the rows that were not taken."""
-        (rows,) = ctx.saved_tensors
-        return gradient.new_zeros(ctx.count, *gradient.shape[1:]).index_copy_(0, rows, gradient), None
-
-
-class _PutRows(torch.autograd.Function):
-    """The other way round: rows back in their places, 0 elsewhere."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, count: int) -> Tensor:
-        """[count, …] of x [row, …]."""
-        ctx.save_for_backward(rows)
-        return x.new_zeros(count, *x.shape[1:]).index_copy_(0, rows, x.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """The gradients of the rows."""
-        (rows,) = ctx.saved_tensors
-        return gradient.index_select(0, rows), None, None
-
-
-def _pooled(x: Tensor, lengths: Tensor) -> Tensor:
-    """Maximum over time + mean over time of the clips' own frames, [clip, frame, channel] → [clip, channel]."""
-    own = _own(lengths, x.shape[1])[:, :, None]
-    mean = (x * own).sum(dim=1) / lengths[:, None]
-    return x.masked_fill(~own, -torch.inf).amax(dim=1) + mean
-
-
-def _kaiming(module: nn.Module) -> None:
-    if isinstance(module, nn.Conv2d | nn.Linear):
-        nn.init.kaiming_uniform_(module.weight, nonlinearity="relu")
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-
-
-def _cnn14(config: AudioConfig, dim: int, vector_size: int) -> AudioEncoder:
-    encoder = Cnn14(
-        dim,
-        width=config.width,
-        hidden=config.hidden,
-        dropout=config.dropout,
-        front_end=LOG_MELS[config.log_mel],
-    )
-    for block in encoder.blocks():
-        block.requires_grad_(config.train)
-    return encoder
-
-
-def _vectors(config: AudioConfig, dim: int, vector_size: int) -> AudioEncoder:
-    return Vectors(vector_size, dim, hidden=config.hidden or 512, dropout=config.dropout)
-
-
-ENCODERS = {"cnn14": _cnn14, "vectors": _vectors}
-
-
-def build(config: AudioConfig, dim: int, vector_size: int = 0) -> AudioEncoder:
-    """The encoder of this configuration, randomly initialised. Raises `ConfigError` on settings out of range."""
+def check_settings(config: AudioConfig, dim: int) -> None:
+    """Raises `ConfigError` on settings out of range, or that do not go together."""
     sizes = 1 <= config.width <= 1024 and 0 <= config.hidden <= LARGEST and 1 <= dim <= LARGEST
-    if not 0 <= config.dropout < 1 or not sizes:
+    if not 0 <= config.dropout < 1 or not sizes or not 0 <= config.residual < LARGEST:
         raise ConfigError(
             f"audio.dropout = {config.dropout}, audio.width = {config.width}, audio.hidden = {config.hidden}, "
-            f"model.dim = {dim}; expected dropout in [0, 1), width 1–1,024, the others to {LARGEST:,}."
+            f"audio.residual = {config.residual}, model.dim = {dim}; expected dropout in [0, 1), width 1–1,024, "
+            f"the others to {LARGEST:,}."
         )
-    return ENCODERS[config.encoder](config, dim, vector_size)
+    wrong = ""
+    if config.bridge and config.encoder != "yamnet":
+        wrong = f"audio.bridge = true: only with YAMNet's classes, not {config.encoder!r}"
+    elif config.augment != "none" and is_frozen(config):
+        wrong = f'audio.augment = "{config.augment}": the tower is frozen, so nothing would be varied'
+    elif config.weights == "none" and is_frozen(config) and config.encoder != VECTORS:
+        wrong = 'audio.weights = "none" with audio.train = false: random layers would stay random'
+    if wrong:
+        raise ConfigError(f"{wrong}. Change one of them.")
 
 
-def load_pretrained(encoder: AudioEncoder, config: AudioConfig) -> None:
-    """Takes the weights that `config.weights` names; nothing for "none" and for vectors."""
-    if not isinstance(encoder, Cnn14) or config.weights == "none":
-        return
-    path = find("cnn14" if config.weights == "pretrained" else config.weights)
-    files = [path] if path.is_file() else sorted(path.glob("*.pth"))
-    if len(files) != 1:
-        raise DataError(f"{path}: {len(files)} files *.pth; expected the one checkpoint of PANNs' CNN14.")
-    encoder.load_panns(files[0])
+def class_texts(config: AudioConfig) -> list[str]:
+    """The class names of YAMNet, in the order of its probabilities."""
+    path = weights_of(config)
+    return class_names(path if path.is_dir() else path.parent)

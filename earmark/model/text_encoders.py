@@ -1,7 +1,8 @@
-"""Words in: sentence encoders that stay frozen, their cache on disk, and vectors that stand for captions.
+"""Words in: sentence encoders, and the cache on disk of those that stay frozen.
 
 A text encoder gives each text a base vector (numpy float32 [text, base]); what is learned on top is the
-model's text head. Texts are taken as they are: case and punctuation kept.
+model's text head. Where the encoder itself is fine-tuned, its tower becomes a part of the model. Texts are taken as
+they are: case and punctuation kept.
 """
 
 from __future__ import annotations
@@ -10,24 +11,90 @@ import hashlib
 import json
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from earmark.data.rows import is_blank
-from earmark.errors import DataError
-from earmark.model.pretrained import cache_folder, find, fingerprint
+from earmark.errors import ConfigError, DataError
+from earmark.files import cache_folder
+from earmark.model import hub
+from earmark.model.pretrained import find, fingerprint
+from earmark.model.towers import TextTower, cut_tokens, padded, quiet_transformers
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, done, all)."""
 BATCH = 64
 """Texts a forward pass, sorted by length, so that little is padding."""
+VECTORS = "vectors"
+PROBES = ("a dog barks", "heavy rain on a tin roof", "a crowd of people cheers and claps")
+TOLD_APART = 1e-4
+"""Vectors of the probes that are nearer than this in every value are the same vector."""
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """`[text]` of a recipe."""
+
+    encoder: str = "all-mpnet-base-v2"
+    """The name or folder of a sentence encoder or of an audio–text model, or "vectors": caption_vectors.npz."""
+    train: bool = False
+    """Whether the encoder itself learns too, or only the head on top."""
+    residual: float = 0.0
+    """Scale of a learned residual that starts at zero in place of the linear head; 0 is the linear head."""
+
+
+class Residual(nn.Module):
+    """x + scale · W x, of x brought to unit length, W zero at the start: what is there stays, and learning adds."""
+
+    def __init__(self, dim: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.linear = nn.Linear(dim, dim)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[item, dim] of [item, dim]."""
+        x = F.normalize(x, dim=1)
+        out: Tensor = x + self.scale * self.linear(x)
+        return out
+
+
+class TextEncoder(nn.Module):
+    """A head on base vectors of texts, and below it the tower where that learns too."""
+
+    def __init__(self, config: TextConfig, size: int, dim: int, *, tower: TextTower | None = None) -> None:
+        """`size` is that of the base vectors. Raises `ConfigError` on settings that do not go together."""
+        super().__init__()
+        if not 0 <= config.residual < 1 << 16 or (config.train and config.encoder == VECTORS):
+            raise ConfigError(
+                f"text.residual = {config.residual}, text.train = {str(config.train).lower()}; expected a residual of "
+                "0 or more, and train only with an encoder."
+            )
+        if config.residual and size != dim:
+            raise ConfigError(
+                f"text.residual = {config.residual}: the text vectors have {size} numbers and model.dim is {dim}; "
+                f"expected the same. Set model.dim = {size}, or text.residual = 0."
+            )
+        self.tower = tower
+        self.head = Residual(dim, config.residual) if config.residual else nn.Linear(size, dim)
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """[text, dim] of base vectors [base], or of token ids [token] where the tower learns."""
+        device = next(self.head.parameters()).device
+        bases = torch.stack(list(features)).to(device) if self.tower is None else self.tower(features)
+        out: Tensor = self.head(bases)
+        return out
 
 
 def check_texts(texts: Sequence[str]) -> None:
@@ -39,56 +106,109 @@ def check_texts(texts: Sequence[str]) -> None:
             raise DataError(f"text {place}: blank ({text!r}); expected words.")
 
 
+class SentenceTower(TextTower):
+    """A transformer: mean over tokens of the last hidden layer, brought to unit length.
+
+    Equal to sentence-transformers' encode to 1e-6.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """The tower of a folder in the form of transformers. Raises `DataError` where it is not whole."""
+        super().__init__()
+        self.size = hidden_size(folder)
+        _check_pooling(folder)
+        limit = folder / "sentence_bert_config.json"
+        stated = json.loads(limit.read_text()).get("max_seq_length") if limit.is_file() else None
+        self.longest = int(stated or 256)
+        self._tokenizer, self.transformer = _loaded(folder)
+
+    def tokens(self, texts: Sequence[str]) -> list[Tensor]:
+        """Token ids, int64 [token] each, cut after `longest` with one warning."""
+        return cut_tokens(self._tokenizer, texts, self.longest)
+
+    def forward(self, tokens: Sequence[Tensor]) -> Tensor:
+        """Unit vectors [text, size] of token ids."""
+        device = next(self.parameters()).device
+        ids, mask = padded(tokens, self._tokenizer.pad_token_id or 0)
+        hidden = self.transformer(ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+        share = mask.to(device).unsqueeze(-1).to(hidden.dtype)
+        return F.normalize((hidden * share).sum(dim=1) / share.sum(dim=1), dim=1)
+
+
+def hidden_size(folder: Path) -> int:
+    """The size of a transformer's vectors, from its config.json. Raises `DataError` where there is none."""
+    try:
+        return int(json.loads((folder / "config.json").read_text())["hidden_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder}: no config.json with a hidden_size ({type(error).__name__}); expected the folder of a "
+            "transformers model. Put the whole model there."
+        ) from error
+
+
+def _check_pooling(folder: Path) -> None:
+    """Raises `DataError` where the model's own configuration asks for other pooling than the mean."""
+    path = folder / "1_Pooling" / "config.json"
+    if path.is_file() and not json.loads(path.read_text()).get("pooling_mode_mean_tokens", True):
+        raise DataError(f"{path}: not mean pooling, which is the one supported here. Choose another model.")
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model = AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0][:200]
+        raise DataError(f"{folder}: not a whole model ({first}). Put all of its files there.") from error
+    return tokenizer, model
+
+
 class SentenceEncoder:
-    """A frozen sentence encoder: mean over tokens of the last hidden layer, brought to unit length.
+    """A frozen sentence encoder.
 
     `encode` looks texts up in a cache on disk (one SQLite file a model, keyed by the fingerprint of its weights)
-    and runs the transformer only for the others. Equal to sentence-transformers' encode to 1e-6.
+    and runs the tower only for the others.
     """
 
     def __init__(self, name: str, *, cache: Path | None = None) -> None:
         self.name = name
         self.folder = find(name)
-        try:
-            self.dim = int(json.loads((self.folder / "config.json").read_text())["hidden_size"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{self.folder}: no config.json with a hidden_size ({type(error).__name__}); expected the folder of a "
-                "transformers model. Put the whole model there."
-            ) from error
-        self._check_pooling()
+        self._hub = hub.is_hub_model(self.folder)
+        self.dim = hub.text_size(self.folder) if self._hub else hidden_size(self.folder)
         self._cache = cache or cache_folder() / "texts"
-
-    def _check_pooling(self) -> None:
-        """Raises `DataError` where the model's own configuration asks for other pooling than the mean."""
-        path = self.folder / "1_Pooling" / "config.json"
-        if path.is_file() and not json.loads(path.read_text()).get("pooling_mode_mean_tokens", True):
-            raise DataError(f"{path}: not mean pooling, which is the one supported here. Choose another model.")
 
     @cached_property
     def fingerprint(self) -> str:
         """32 hex digits that change with the weights."""
         return fingerprint(self.folder)
 
-    @cached_property
-    def longest(self) -> int:
-        """Tokens that are read; what a longer text says after them is not."""
-        limit = self.folder / "sentence_bert_config.json"
-        stated = json.loads(limit.read_text()).get("max_seq_length") if limit.is_file() else None
-        return int(stated or 256)
+    def trainable(self) -> TextTower:
+        """The layers as a part of a model, to be fine-tuned; another copy than the frozen ones."""
+        return self._checked().requires_grad_(True)
 
     @cached_property
-    def _transformer(self) -> tuple[Any, Any]:
-        from transformers import AutoModel, AutoTokenizer
+    def tower(self) -> TextTower:
+        """The layers, in evaluation mode."""
+        return self._checked()
 
-        try:
-            with _quiet_transformers():
-                tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-                model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0][:200]
-            raise DataError(f"{self.folder}: not a whole model ({first}). Put all of its files there.") from error
-        return tokenizer, model.eval().requires_grad_(False)
+    def _checked(self) -> TextTower:
+        """The layers, in evaluation mode.
+
+        Raises `DataError` where the model is not whole, or gives different texts the same vector.
+        """
+        tower = hub.open_text(self.folder) if self._hub else SentenceTower(self.folder)
+        tower.eval().requires_grad_(False)
+        with torch.inference_mode():
+            vectors = tower(tower.tokens(PROBES))
+        if not torch.isfinite(vectors).all() or (vectors - vectors[0]).abs().max() < TOLD_APART:
+            raise DataError(
+                f"{self.folder}: gives {len(PROBES)} different texts the same vector, so its text weights were not "
+                "loaded or are broken. Download it again, or choose another model."
+            )
+        return tower
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
         """Unit vectors, float32 [text, dim]; raises `DataError` on blank texts."""
@@ -105,18 +225,9 @@ class SentenceEncoder:
                     progress("embedding texts", start + len(batch), len(missing))
         return np.stack([known[text] for text in texts]) if texts else np.zeros((0, self.dim), np.float32)
 
+    @torch.inference_mode()
     def _run(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        tokenizer, model = self._transformer
-        whole = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        too_long = sum(len(tokens) > self.longest for tokens in whole)
-        if too_long:
-            warnings.warn(f"{too_long} texts are cut after {self.longest} tokens", stacklevel=4)
-        tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=self.longest, return_tensors="pt")
-        with torch.inference_mode():
-            hidden = model(**tokens).last_hidden_state
-            mask = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
-            vectors: NDArray[np.float32] = torch.nn.functional.normalize(mean, dim=1).numpy()
+        vectors: NDArray[np.float32] = self.tower(self.tower.tokens(texts)).float().numpy()
         return vectors
 
 
@@ -166,18 +277,3 @@ class _TextCache:
 
 def _key(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' own progress bars and notes, which would break into ours."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        logging.enable_progress_bar()

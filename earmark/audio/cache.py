@@ -1,0 +1,136 @@
+"""What was made of sounds, kept on disk: log-mels, memory-mapped, so that no sound is decoded twice.
+
+An entry is one safetensors file, named by what made it (settings of the front end, or a frozen model's
+fingerprint) and by the content of the sound: renaming a file keeps its entry, changing a byte or a setting makes
+another. A file is there whole or not at all, so several processes may fill the cache at once, and one that is
+killed leaves what it finished. Everything in it can be made again; delete it whenever the disk is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+from torch import Tensor
+
+from earmark.errors import DataError
+from earmark.files import cache_folder, write_text, writing
+
+FORMAT = 1
+"""Of entries; a new number makes all anew."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What an encoder reads of one clip."""
+
+    windows: Sequence[Tensor]
+    """A tensor a window: log-mel [frame, band], or one vector for the clip."""
+    seconds: list[float]
+    """A window's length: its share in the clip's embedding."""
+    odd: list[str] = field(default_factory=list)
+    """What was odd about the sound, a short sentence each."""
+
+
+Make = Callable[[Path], Features]
+
+
+class FeatureCache:
+    """The entries that one maker made: `made_by` is a text that changes whenever its results would."""
+
+    def __init__(self, made_by: str, folder: Path | None = None) -> None:
+        name = hashlib.sha256(f"{FORMAT} {made_by}".encode()).hexdigest()[:32]
+        self.folder = (folder or cache_folder() / "sounds") / name
+        self.made_by = made_by
+
+    def entry(self, path: Path) -> Path:
+        """Where the features of this sound are kept. Raises `DataError` where the sound cannot be read."""
+        try:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise DataError(f"{path}: cannot be read ({reason}). Check the path.") from error
+        return self.folder / content[:2] / f"{content}.safetensors"
+
+    def features(self, path: Path, make: Make) -> Features:
+        """The features of a sound file, from the cache, or made and kept.
+
+        Where nothing can be kept (a full or read-only disk) they are given all the same, with one warning. Raises
+        what `make` raises.
+        """
+        entry = self.entry(path)
+        with suppress(DataError):  # not there, or damaged: it is made anew
+            return _read(entry)
+        made = make(path)
+        try:
+            self._keep(entry, made)
+            return _read(entry)
+        except DataError as error:
+            warnings.warn(f"features of sounds are not cached ({error})", stacklevel=2)
+            return made
+
+    def _keep(self, entry: Path, made: Features) -> None:
+        from safetensors.torch import save_file
+
+        about = self.folder / "made_by.txt"
+        if not about.exists():
+            write_text(about, self.made_by + "\n")
+        header = {"seconds": json.dumps(made.seconds), "odd": json.dumps(made.odd)}
+        tensors = {str(place): window.contiguous() for place, window in enumerate(made.windows)}
+        with writing(entry) as aside:
+            save_file(tensors, aside, header)
+
+
+class MappedWindows(Sequence[Tensor]):
+    """An entry's windows, each mapped into memory when it is asked for and let go with its last use.
+
+    So a collection of any size needs no memory and no open files of its own.
+    """
+
+    def __init__(self, entry: Path, count: int) -> None:
+        self._entry, self._count = entry, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Tensor]: ...
+    def __getitem__(self, place: int | slice) -> Tensor | list[Tensor]:
+        """The window as float32 [frame, band]. Raises `DataError` where the cache was emptied meanwhile."""
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(self._count))]
+        with _opened(self._entry) as file:
+            window: Tensor = file.get_tensor(str(range(self._count)[place]))
+        return window
+
+
+def _read(entry: Path) -> Features:
+    """The features of an entry. Raises `DataError` where it is not there or damaged."""
+    with _opened(entry) as file:
+        try:
+            header = file.metadata()
+            seconds, odd = json.loads(header["seconds"]), json.loads(header["odd"])
+            shapes = [file.get_slice(str(place)).get_shape() for place in range(len(seconds))]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{entry}: not an entry of the cache ({error}). Delete it.") from error
+        if all(len(shape) == 1 for shape in shapes):  # vectors are small: no file is opened for them again
+            return Features([file.get_tensor(str(place)).clone() for place in range(len(seconds))], seconds, odd)
+    return Features(MappedWindows(entry, len(seconds)), seconds, odd)
+
+
+def _opened(entry: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(entry, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{entry}: not in the cache any more ({error}). Start the command again.") from error
