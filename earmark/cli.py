@@ -169,6 +169,37 @@ def data_check(
 
 
 @app.command()
+def embed(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A collection.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="yamnet, cnn14, a hub model, or a run's folder.", show_default=False)
+    ],
+    text: Annotated[
+        str, typer.Option(metavar="NAME", help="Embeds the captions; the model itself, else all-mpnet-base-v2.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+) -> None:
+    """Write the vectors of a collection's clips and captions, for heads that learn in seconds.
+
+    Example: `earmark embed mine --model yamnet`
+    """
+    collection = _read(folder)
+    from earmark.model.embed import embed as embed_collection
+
+    with console.progress() as progress:
+        done = embed_collection(collection, model, text=text, jobs=jobs, progress=progress)
+    kept = len(collection.clips) - len(done.problems)
+    kind = console.KIND[collection.kind]
+    console.say(
+        f"{collection.name} ({kind}): {kept:,} of {len(collection.clips):,} clips by {model}, "
+        f"{len(collection.captions):,} captions by {done.text_model}"
+    )
+    if done.odd:
+        console.complain(f"note: {len(done.odd)} oddities of sounds, {done.odd[0]} (`earmark data check` lists all)")
+    _exit_with([*collection.problems, *done.problems], "rows or clips were left out")
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, such as recipes/joint.toml.")],
     folder: DataOption,

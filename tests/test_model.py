@@ -17,8 +17,9 @@ from earmark.errors import ConfigError, DataError
 from earmark.model import pretrained
 from earmark.model.audio_encoders import AudioConfig, AudioEncoder, Frozen, load_pretrained
 from earmark.model.cnn import CNNS, Cnn14
-from earmark.model.dual_encoder import DualEncoder, DualEncoderConfig, Inputs, ModelConfig, TextConfig
-from earmark.model.text_encoders import SentenceEncoder
+from earmark.model.dual_encoder import DualEncoder
+from earmark.model.settings import DualEncoderConfig, Inputs, ModelConfig
+from earmark.model.text_encoders import SentenceEncoder, TextConfig
 
 SMALL = "all-MiniLM-L6-v2"
 

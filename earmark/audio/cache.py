@@ -48,6 +48,7 @@ class FeatureCache:
         name = hashlib.sha256(f"{FORMAT} {made_by}".encode()).hexdigest()[:32]
         self.folder = (folder or cache_folder() / "sounds") / name
         self.made_by = made_by
+        self._told = False
 
     def entry(self, path: Path) -> Path:
         """Where the features of this sound are kept. Raises `DataError` where the sound cannot be read."""
@@ -73,7 +74,9 @@ class FeatureCache:
             self._keep(entry, made)
             return _read(entry)
         except DataError as error:
-            warnings.warn(f"features of sounds are not cached ({error})", stacklevel=2)
+            if not self._told:
+                warnings.warn(f"features of sounds are not cached ({error})", stacklevel=2)
+            self._told = True
             return made
 
     def _keep(self, entry: Path, made: Features) -> None:

@@ -93,8 +93,12 @@ class Collection:
                     with writing(aside / name) as copy:
                         shutil.copyfile(self.root / name, copy)
             write_tables(aside, clips, self.captions, self.ratings)
-            head = {"name": self.name, "kind": self.kind, "queries": self.queries}
-            write_text(aside / "collection.toml", tomli_w.dumps({**head, **self.about}))
+            self.write_about(aside)
+
+    def write_about(self, root: Path | None = None) -> None:
+        """Writes `collection.toml` alone, into its own folder or another."""
+        head = {"name": self.name, "kind": self.kind, "queries": self.queries}
+        write_text((root or self.root) / "collection.toml", tomli_w.dumps({**head, **self.about}))
 
     def _rebased(self, clip: Clip, root: Path) -> Clip:
         return replace(clip, path=relative_path(self.audio_path(clip), root)) if clip.path else clip

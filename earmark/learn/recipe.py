@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from earmark.config import from_table, override, read_toml, unknown_key
 from earmark.errors import ConfigError
-from earmark.model.dual_encoder import DualEncoderConfig
+from earmark.model.settings import DualEncoderConfig
 
 TABLES = ("model", "audio", "text", "train", "objective", "expected")
 

@@ -10,10 +10,9 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import writing
+from earmark.model import encoding, share
 from earmark.model.audio_encoders import (
     AudioConfig,
     AudioEncoder,
@@ -37,55 +37,13 @@ from earmark.model.audio_encoders import (
     random_tower,
 )
 from earmark.model.pretrained import fingerprint
-from earmark.model.text_encoders import VECTORS, Progress, SentenceEncoder, TextConfig, TextEncoder, check_texts
+from earmark.model.settings import DualEncoderConfig, Inputs
+from earmark.model.stored import named_models, vector_features, vectors_of
+from earmark.model.text_encoders import VECTORS, Progress, SentenceEncoder, TextEncoder, check_texts
 from earmark.model.towers import AudioTower, front_ends_agree
 
 SOUNDS_AT_ONCE = 64
 """Sounds whose features are held at once where nothing keeps them."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """`[model]` of a recipe."""
-
-    dim: int = 300
-    """Size of the shared space."""
-
-
-@dataclass(frozen=True)
-class DualEncoderConfig:
-    """What a model is built from."""
-
-    model: ModelConfig = field(default_factory=ModelConfig)
-    audio: AudioConfig = field(default_factory=AudioConfig)
-    text: TextConfig = field(default_factory=TextConfig)
-
-    @classmethod
-    def from_tables(cls, tables: Mapping[str, Any], where: str) -> DualEncoderConfig:
-        """The settings of a recipe's tables `model`, `audio` and `text`; other tables are not looked at."""
-        return cls(
-            from_table(ModelConfig, tables.get("model", {}), f"{where}: model"),
-            from_table(AudioConfig, tables.get("audio", {}), f"{where}: audio"),
-            from_table(TextConfig, tables.get("text", {}), f"{where}: text"),
-        )
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What fed the encoders when the model was trained; it must be the same whenever it is used."""
-
-    clip_size: int = 0
-    """Size of the vectors that stand for clips; 0 where the tower that reads sound is a part of the model."""
-    caption_size: int = 0
-    """Size of the texts' base vectors."""
-    clip_model: str = ""
-    """The model that made the clips' vectors: the frozen tower, or as collection.toml names it."""
-    clip_fingerprint: str = ""
-    caption_model: str = ""
-    """The model that made the captions' vectors."""
-    caption_fingerprint: str = ""
-    front_end: str = ""
-    """What the tower makes of sound, as JSON."""
 
 
 class DualEncoder(nn.Module):
@@ -283,30 +241,139 @@ class DualEncoder(nn.Module):
             return self.text.tower.tokens(texts)
         return list(torch.from_numpy(self.sentence_encoder.encode(texts, progress)))
 
+    # As sentence-transformers has it
+
     def encode(
         self,
-        sentences: Any,
-        *,
+        inputs: Any = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
-        normalize_embeddings: bool = True,
-        **_: Any,
+        device: Any = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: Any = None,
+        chunk_size: int | None = None,
+        **more: Any,
     ) -> Any:
-        """Unit embeddings as sentence-transformers gives them.
+        """Embeddings of texts or of sounds, as `SentenceTransformer.encode` answers (6.2).
 
-        Texts are str; sounds are Path, or a dict of `array` and `sampling_rate`. One input gives one vector [dim],
-        a list gives [input, dim].
+        One input gives one vector [dim]; a list, tuple or array of them gives [input, dim]: numpy float32, or a tensor
+        (`convert_to_tensor`), or a list of tensors (`convert_to_numpy=False`). A text is a str. A sound is a Path, a
+        str that names a sound file, a dict of `array` and `sampling_rate`, or a decoder of torchcodec.
+
+        What differs: rows are of unit length whatever `normalize_embeddings` says, since relevance is the cosine; it
+        acts on rows that `truncate_dim` cuts. No inputs give [0, dim]. `batch_size` is how many sounds are held at
+        once; no batch changes a vector. No bar is shown where `show_progress_bar` is None. Waveforms must come with
+        their rate, which may differ from sound to sound. Blank texts are refused (`DataError`), and so is what cannot
+        be done (`ConfigError`): other outputs, several processes, fetching sounds, unknown settings.
         """
-        single = isinstance(sentences, str | Path | dict)
-        each = [sentences] if single else list(sentences)
-        if all(isinstance(one, str) for one in each):
-            out = self.embed_text(each)
-        else:
-            out = self._embed_sounds(map(_sound, each))  # a str among sounds is a mistake, not a path
-        out = out[0] if single else out
-        return torch.from_numpy(out) if convert_to_tensor or not convert_to_numpy else out
+        given = encoding.given_inputs(inputs, more)
+        encoding.check_settings(
+            batch_size=batch_size,
+            output_value=output_value,
+            precision=precision,
+            truncate_dim=truncate_dim,
+            device=device,
+            pool=pool,
+            chunk_size=chunk_size,
+        )
+        read = encoding.read_inputs(given, encoding.prompt_of(prompt, prompt_name))
+        encoding.moved(self, device)
+        with encoding.bar(show_progress_bar) as progress:
+            rows = self._encode_sounds(read.sounds, batch_size, progress) if read.sounds else None
+            rows = self.embed_text(read.texts, progress) if rows is None else rows
+        rows = encoding.quantized(encoding.cut(rows, truncate_dim, normalize_embeddings), precision)
+        return encoding.answered(rows, read.single, self.device, to_numpy=convert_to_numpy, to_tensor=convert_to_tensor)
+
+    def _encode_sounds(
+        self, sounds: Sequence[tuple[Any, int | None]], size: int, progress: Progress | None
+    ) -> NDArray[np.float32]:
+        found = []
+        for start in range(0, len(sounds), size):
+            found.append(self._embed_sounds(sounds[start : start + size]))
+            if progress:
+                progress("embedding sounds", min(start + size, len(sounds)), len(sounds))
+        return np.concatenate(found)
+
+    def encode_query(self, *inputs: Any, **settings: Any) -> Any:
+        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
+        return self.encode(*inputs, task="query", **settings)
+
+    def encode_document(self, *inputs: Any, **settings: Any) -> Any:
+        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
+        return self.encode(*inputs, task="document", **settings)
+
+    similarity_fn_name = "cosine"
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines, float32 [first, second], of arrays, tensors or lists of vectors."""
+        return encoding.cosines(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines, float32 [pair], of vectors at the same place."""
+        return encoding.pairwise_cosines(embeddings1, embeddings2)
+
+    def get_embedding_dimension(self) -> int:
+        """The size of the embeddings."""
+        return self.config.model.dim
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of a text that are read. Raises `ConfigError` where the model cannot read texts."""
+        if self.text.tower is not None:
+            return self.text.tower.longest
+        encoder = self.sentence_encoder
+        return encoder.max_seq_length if isinstance(encoder, RunTexts) else encoder.tower.longest
+
+    @cached_property
+    def model_card_data(self) -> encoding.Measured:
+        """Where evaluators of sentence-transformers leave what they measured."""
+        return encoding.Measured()
+
+    # At the hub
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Add an earmark model",
+    ) -> str:
+        """The address of the commit that brought the run's config.toml, model.safetensors and card to the hub.
+
+        What goes up are the files of the folder that the model was loaded from, as they are; the card becomes
+        README.md, with `repo_id` in its example. The repository is made where it is not there. Raises `ConfigError`
+        where the model is not from a folder or others could not load it, `DataError` where the hub refuses it.
+        """
+        folder = Path(self.source).parent
+        if Path(self.source).name != "config.toml" or not Path(self.source).is_file():
+            raise ConfigError(f"{self.source}: not from a run's folder, so there is nothing to push. Load a run first.")
+        share.check_others_can_load(self.config, self.inputs, self.source)
+        return share.push(folder, repo_id, private=private, token=token, commit_message=commit_message)
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_folder: str | Path, *, revision: str | None = None, token: str | bool | None = None
+    ) -> DualEncoder:
+        """The model of a run's folder, or of the hub's repository of that name where no such folder is there.
+
+        `revision` is a branch, tag or commit of the hub's. Raises `DataError` where neither is there, the hub cannot
+        be reached, or what is there is no model of earmark.
+        """
+        if not share.is_hub_name(name_or_folder):
+            if revision is not None:
+                raise ConfigError(f"{name_or_folder}: a folder, with revision = {revision!r}. Leave the revision out.")
+            return cls.load(Path(name_or_folder))
+        return cls.load(share.fetched(str(name_or_folder), revision=revision, token=token))
 
     # Inputs and embeddings of a collection
 
@@ -318,7 +385,7 @@ class DualEncoder(nn.Module):
         Sounds are read by all cores; what was made of them is kept on disk and found there the next time.
         """
         if self.config.audio.encoder == VECTORS:
-            return _vector_features(_table(collection, "clip", self.inputs), clips)
+            return vector_features(vectors_of(collection, "clip", self.inputs), clips)
         reader = self._reader()
         cache = FeatureCache(reader.made_by)
 
@@ -350,7 +417,7 @@ class DualEncoder(nn.Module):
         if self.config.text.encoder != VECTORS:
             return self.text_features([caption.text for caption in captions], progress)
         ids = [caption.caption_id for caption in captions]
-        rows = _table(collection, "caption", self.inputs).rows(ids)
+        rows = vectors_of(collection, "caption", self.inputs).rows(ids)
         broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(broken):
             raise DataError(
@@ -387,59 +454,6 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str,
             save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
         except SafetensorError as error:
             raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
-
-
-def _sound(sound: Any) -> tuple[Any, int | None]:
-    if isinstance(sound, Mapping):
-        return sound["array"], int(sound["sampling_rate"])
-    if isinstance(sound, Path):
-        return sound, None
-    raise ConfigError(f"encode: {type(sound).__name__} among sounds; expected Path or dict(array, sampling_rate).")
-
-
-def _table(collection: Collection, of: Literal["clip", "caption"], trained: Inputs | None = None) -> VectorTable:
-    """The collection's vectors of clips or captions.
-
-    Raises `DataError` where there are none, or they are not of the size and the model that was trained on.
-    """
-    vectors: VectorTable | None = getattr(collection, f"{of}_vectors")
-    path = collection.root / f"{of}_vectors.npz"
-    if vectors is None:
-        raise DataError(f'{path}: not there, and the encoder is "vectors". Embed first.')
-    found = vectors.vectors.shape[1]
-    wanted = getattr(trained, f"{of}_size") if trained else 0
-    if not found or wanted not in (0, found):
-        raise DataError(
-            f"{path}: vectors of {found} numbers; expected {wanted or 'some'}, as the model was trained on."
-        )
-    for key in (f"{of}_model", f"{of}_fingerprint"):
-        before, now = getattr(trained, key, ""), str(_named_models(collection).get(key, ""))
-        if before and now and before != now:
-            raise DataError(f"{path}: {key} is {now!r}; the model was trained on {before!r}. Embed with that one.")
-    return vectors
-
-
-def _named_models(collection: Collection) -> Mapping[str, Any]:
-    """The table `vectors` of collection.toml: which models made the vectors."""
-    named = collection.about.get("vectors", {})
-    if not isinstance(named, Mapping):
-        raise DataError(f"{collection.root / 'collection.toml'}: vectors = {named!r}; expected a table.")
-    return named
-
-
-def _vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str, Features], list[Problem]]:
-    found: dict[str, Features] = {}
-    problems = []
-    for clip in clips:
-        if clip.clip_id not in table:
-            problems.append(Problem(f"clip {clip.clip_id!r}", "no vector in clip_vectors.npz"))
-            continue
-        vector = table.rows([clip.clip_id])[0]
-        if not np.isfinite(vector).all():
-            problems.append(Problem(f"clip {clip.clip_id!r}", "its vector is not finite"))
-            continue
-        found[clip.clip_id] = Features([torch.from_numpy(vector)], [1.0])
-    return found, problems
 
 
 def _in_parts(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -530,13 +544,18 @@ class RunTexts:
         """Unit vectors, float32 [text, dim]."""
         return self._model.embed_text(texts, progress)
 
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of a text that are read."""
+        return self._model.max_seq_length
+
 
 def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
     """What the collection feeds the encoders of these settings. Raises `DataError` where it lacks them."""
-    named = _named_models(collection)
+    named = named_models(collection)
     found: dict[str, Any] = {}
     if config.audio.encoder == VECTORS:
-        found["clip_size"] = _table(collection, "clip").vectors.shape[1]
+        found["clip_size"] = vectors_of(collection, "clip").vectors.shape[1]
         found["clip_model"] = str(named.get("clip_model", ""))
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
         found["front_end"] = str(named.get("clip_front_end", ""))
@@ -548,7 +567,7 @@ def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
     else:
         found["front_end"] = random_tower(config.audio).front_end
     if config.text.encoder == VECTORS:
-        found["caption_size"] = _table(collection, "caption").vectors.shape[1]
+        found["caption_size"] = vectors_of(collection, "caption").vectors.shape[1]
         found["caption_model"] = str(named.get("caption_model", ""))
         found["caption_fingerprint"] = str(named.get("caption_fingerprint", ""))
     else:

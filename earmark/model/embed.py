@@ -1,0 +1,160 @@
+"""A collection's vectors by any encoder: `clip_vectors.npz` and `caption_vectors.npz`.
+
+Sounds are read and embedded by several processes, which share the cache on disk: what one has made, none makes
+again, so a command that was killed goes on where it was, and two at once do no harm.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from earmark.audio.cache import FeatureCache
+from earmark.data.collection import VECTOR_FILES, Clip, Collection, VectorTable
+from earmark.errors import DataError, Problem
+from earmark.model import hub
+from earmark.model.audio_encoders import Frozen, is_named
+from earmark.model.dual_encoder import frozen_tower, is_run, text_encoder
+from earmark.model.pretrained import find
+from earmark.model.stored import named_models
+from earmark.model.text_encoders import Progress
+
+TEXT_MODEL = "all-mpnet-base-v2"
+"""Embeds the captions where the model embeds sounds alone."""
+CLIPS_A_PROCESS = 50
+"""Fewer do not pay for starting it."""
+
+
+class Embedded(NamedTuple):
+    """What was embedded."""
+
+    collection: Collection
+    """As it is now on disk."""
+    text_model: str
+    problems: list[Problem]
+    """Clips that have no vector."""
+    odd: list[Problem]
+    """Clips that have one, and what was odd about their sounds."""
+
+
+class _Made(NamedTuple):
+    vector: NDArray[np.float32] | None
+    odd: list[str]
+    error: str = ""
+
+
+def embed(
+    collection: Collection, name: str, *, text: str = "", jobs: int = 0, progress: Progress | None = None
+) -> Embedded:
+    """Writes the vectors of all clips and captions beside the collection's tables, and names their models there.
+
+    `name` is earmark's own name of a model, a hub model or the folder of a run; `text` embeds the captions: where it
+    is empty the model itself if it can, else all-mpnet-base-v2. `jobs` processes, 0: one a core. Raises `DataError`
+    where no clip can be embedded; the files that were there stay then.
+    """
+    frozen = frozen_tower(name)
+    texts = text_encoder(text or (name if _embeds_texts(name) else TEXT_MODEL))
+    _ = frozen.tower  # what is wrong with the model is told before the work begins
+    ids = [clip.clip_id for clip in collection.clips]
+    made = dict(zip(ids, _embed_clips(frozen, collection, jobs, progress), strict=True))
+    vectors = {clip: each.vector for clip, each in made.items() if each.vector is not None}
+    problems = [Problem(f"clip {clip!r}", each.error) for clip, each in made.items() if each.vector is None]
+    if not vectors:
+        first = f" ({problems[0]})" if problems else ""
+        raise DataError(
+            f"{collection.root}: none of its {len(made)} clips can be embedded{first}. Nothing was written."
+        )
+    captions = VectorTable(
+        tuple(caption.caption_id for caption in collection.captions),
+        texts.encode([caption.text for caption in collection.captions], progress),
+    )
+    named = {
+        "clip_model": name,
+        "clip_fingerprint": frozen.fingerprint,
+        "clip_front_end": frozen.front_end,
+        "caption_model": texts.name,
+        "caption_fingerprint": texts.fingerprint,
+    }
+    # between the files and their names a kill leaves vectors of no named model, never of a wrong one
+    about = {**collection.about, "vectors": {k: v for k, v in named_models(collection).items() if k not in named}}
+    replace(collection, about=about).write_about()
+    VectorTable(tuple(vectors), np.stack(list(vectors.values()))).write(collection.root / VECTOR_FILES[0])
+    captions.write(collection.root / VECTOR_FILES[1])
+    written = replace(collection, about={**about, "vectors": {**about["vectors"], **named}})
+    written.write_about()
+    odd = [Problem(f"clip {clip!r}", what) for clip, each in made.items() for what in each.odd]
+    return Embedded(written, texts.name, problems, odd)
+
+
+def _embeds_texts(name: str) -> bool:
+    return is_run(name) or (not is_named(name) and hub.is_hub_model(find(name)))
+
+
+def _embed_clips(frozen: Frozen, collection: Collection, jobs: int, progress: Progress | None) -> Iterator[_Made]:
+    """What came of each clip, in order."""
+    paths = [_path(collection, clip) for clip in collection.clips]
+    jobs = min(jobs or os.cpu_count() or 1, max(1, len(paths) // CLIPS_A_PROCESS))
+    for done, made in enumerate(_in_processes(frozen, paths, jobs) if jobs > 1 else _here(frozen, paths), start=1):
+        yield made
+        if progress:
+            progress("embedding sounds", done, len(paths))
+
+
+def _path(collection: Collection, clip: Clip) -> Path | DataError:
+    try:
+        return collection.audio_path(clip)
+    except DataError as error:
+        return error
+
+
+def _here(frozen: Frozen, paths: Sequence[Path | DataError]) -> Iterator[_Made]:
+    cache = FeatureCache(frozen.made_by)
+    return (_embed_one(frozen, cache, path) for path in paths)
+
+
+def _in_processes(frozen: Frozen, paths: Sequence[Path | DataError], jobs: int) -> Iterator[_Made]:
+    spawned = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
+    with ProcessPoolExecutor(jobs, spawned, initializer=_start, initargs=(frozen.name, frozen.fingerprint)) as pool:
+        try:
+            yield from pool.map(_embed_in_process, paths, chunksize=4)
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a process that embedded sounds died (out of memory?). Start the command again, with fewer --jobs; "
+                "what is embedded is kept."
+            ) from error
+
+
+_worker: dict[str, Any] = {}
+"""The process's own tower and cache."""
+
+
+def _start(name: str, fingerprint: str) -> None:
+    torch.set_num_threads(1)  # the processes are the parallelism
+    frozen = frozen_tower(name, expected=fingerprint)
+    if torch.cuda.is_available():
+        frozen.device = torch.device("cuda")
+    _worker.update(frozen=frozen, cache=FeatureCache(frozen.made_by))
+
+
+def _embed_in_process(path: Path | DataError) -> _Made:
+    return _embed_one(_worker["frozen"], _worker["cache"], path)
+
+
+def _embed_one(frozen: Frozen, cache: FeatureCache, path: Path | DataError) -> _Made:
+    if isinstance(path, DataError):
+        return _Made(None, [], str(path))
+    try:
+        features = cache.features(path, frozen.read)
+    except (DataError, OSError) as error:
+        return _Made(None, [], str(error))
+    return _Made(features.windows[0].numpy(), features.odd)

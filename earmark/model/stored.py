@@ -1,0 +1,60 @@
+"""Vectors that stand in a collection's files in place of sounds or texts, and which models made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from earmark.audio.cache import Features
+from earmark.data.collection import Clip, Collection, VectorTable
+from earmark.errors import DataError, Problem
+from earmark.model.settings import Inputs
+
+
+def vectors_of(collection: Collection, of: Literal["clip", "caption"], trained: Inputs | None = None) -> VectorTable:
+    """The collection's vectors of clips or captions.
+
+    Raises `DataError` where there are none, or they are not of the size and the model that was trained on.
+    """
+    vectors: VectorTable | None = getattr(collection, f"{of}_vectors")
+    path = collection.root / f"{of}_vectors.npz"
+    if vectors is None:
+        raise DataError(f'{path}: not there, and the encoder is "vectors". Embed first.')
+    found = vectors.vectors.shape[1]
+    wanted = getattr(trained, f"{of}_size") if trained else 0
+    if not found or wanted not in (0, found):
+        raise DataError(
+            f"{path}: vectors of {found} numbers; expected {wanted or 'some'}, as the model was trained on."
+        )
+    for key in (f"{of}_model", f"{of}_fingerprint"):
+        before, now = getattr(trained, key, ""), str(named_models(collection).get(key, ""))
+        if before and now and before != now:
+            raise DataError(f"{path}: {key} is {now!r}; the model was trained on {before!r}. Embed with that one.")
+    return vectors
+
+
+def named_models(collection: Collection) -> Mapping[str, Any]:
+    """The table `vectors` of collection.toml: which models made the vectors."""
+    named = collection.about.get("vectors", {})
+    if not isinstance(named, Mapping):
+        raise DataError(f"{collection.root / 'collection.toml'}: vectors = {named!r}; expected a table.")
+    return named
+
+
+def vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str, Features], list[Problem]]:
+    """The clips' vectors as features, by clip id, and the clips that have none or a broken one."""
+    found: dict[str, Features] = {}
+    problems = []
+    for clip in clips:
+        if clip.clip_id not in table:
+            problems.append(Problem(f"clip {clip.clip_id!r}", "no vector in clip_vectors.npz"))
+            continue
+        vector = table.rows([clip.clip_id])[0]
+        if not np.isfinite(vector).all():
+            problems.append(Problem(f"clip {clip.clip_id!r}", "its vector is not finite"))
+            continue
+        found[clip.clip_id] = Features([torch.from_numpy(vector)], [1.0])
+    return found, problems
