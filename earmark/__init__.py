@@ -30,7 +30,11 @@ __all__ = [
 
 
 def load(run: str | Path) -> DualEncoder:
-    """The trained model of a run's folder, ready to embed. Raises `DataError` where the folder is not a run."""
+    """The trained model of a run's folder, ready to embed, or the hub's of that name ("owner/name").
+
+    A name is the hub's where it is a str and neither it nor the folder above it is here. Raises `DataError` where
+    there is no run.
+    """
     from earmark.model.dual_encoder import DualEncoder
 
-    return DualEncoder.load(Path(run))
+    return DualEncoder.load(Path(run)) if Path(run).parent.is_dir() else DualEncoder.from_pretrained(run)

@@ -148,13 +148,37 @@ def data_clotho(
 @data.command("check")
 def data_check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A collection.")],
+    against: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="OTHER", help="Tell what it shares with this one; with DIR: what its splits share."),
+    ] = None,
     json_to: JsonOption = None,
 ) -> None:
     """List every problem of a collection by file and line; decodes every sound.
 
-    Example: `earmark data check soundscapes`
+    With `--against`: the files, Freesound and YouTube sources, texts and recordings that both have, so that nothing
+    leaks from training into evaluation. Exit code 1 where anything is shared.
+
+    Examples: `earmark data check soundscapes`, `earmark data check clotho --against clotho`
     """
     found = _read(folder)
+    if against is not None:
+        from earmark.data.overlap import overlap
+
+        other = _read(against)
+        itself = found.root.resolve() == other.root.resolve()
+        with console.progress() as progress:
+            both = overlap(found, None if itself else other, progress)
+        if json_to is not None:
+            names = {"collection": found.name, "against": other.name, "counts": both.counts}
+            _json({**names, "shared": [each.as_json() for each in both.shared]}, json_to)
+        if json_to != STDOUT:
+            for each in (found,) if itself else (found, other):
+                _say_collection(each)
+            for line in both.lines(console.SHOWN):
+                console.say(line)
+        console.show_problems(both.problems, "rows or sounds were left out")
+        raise typer.Exit(LEFT_OUT if both.shared or both.problems else 0)
     with console.progress() as progress:
         problems = found.check(progress=_stage(progress, "checking sounds"))
     if json_to is not None:

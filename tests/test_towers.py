@@ -97,11 +97,12 @@ def test_residuals_begin_as_what_is_there():
 
 
 def test_an_untrained_bridge_is_the_sum_of_class_texts_by_the_roots_of_their_probabilities():
-    bridge = Bridge(3, 8, 0.1)
-    names = F.normalize(torch.randn(3, 8), dim=1)
+    bridge = Bridge(8, 0.1, others=5)
+    names = F.normalize(torch.randn(521, 8), dim=1)
     bridge.classes.copy_(names)
-    p = torch.tensor([[0.81, 0.0, 0.04], [0.0, 1.0, 0.0]])
-    x = torch.cat([torch.randn(2, 1024), p], dim=1)
+    p = torch.zeros(2, 521)
+    p[0, 0], p[0, 2], p[1, 1] = 0.81, 0.04, 1.0
+    x = torch.cat([torch.randn(2, 1024), p, torch.randn(2, 5)], dim=1)
     expected = torch.stack([0.9 * names[0] + 0.2 * names[2], names[1]])
     torch.testing.assert_close(bridge(x), F.normalize(expected, dim=1))
 

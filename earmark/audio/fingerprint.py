@@ -54,12 +54,8 @@ LEAST_SAMPLES = 256
 """Of an overlap: 16 ms."""
 SAME = (0.72, 1.7, 0.88)
 """A `likeness` of .72 + 1.7/√bins, at most .88, is the same recording: noise must agree less than a ringing drum."""
-TONE = (8.0, 0.98)
-"""Of fewer bins, a beep: it must agree so much, and be as long (within a tenth, or `DELAY` frames)."""
-SURE = 0.95
-"""A `likeness` at which no other offset is tried."""
-ENOUGH = (0.5, 1.0)
-"""The overlap is that share of the shorter sound, or that many seconds, at least."""
+TONE_BINS, TONE = 8.0, 0.98
+"""Of fewer bins, a beep, it must agree so much."""
 
 Samples = NDArray[np.float32]
 Words = NDArray[np.uint32]
@@ -93,14 +89,12 @@ class Likeness(NamedTuple):
     """How many frequencies bear it: few of a pure tone, bandwidth × length of noise."""
     offset: int
     """Samples of the first before the second's first, where they agree best."""
-    samples: int
-    """Of the overlap there."""
 
     @property
     def same(self) -> bool:
         """Whether it is one recording, as far as the correlation tells."""
-        if self.bins < TONE[0]:
-            return self.value >= TONE[1]
+        if self.bins < TONE_BINS:
+            return self.value >= TONE
         least, more, most = SAME
         return self.value >= min(least + more / math.sqrt(self.bins), most)
 
@@ -284,9 +278,8 @@ def likeness(first: Samples, second: Samples, offset: int, reach: int = WINDOW) 
     phase correlation) lets the quiet frequencies have their say, which tell two strokes of one bell apart.
     """
     offset += _correlation(*_overlap(first, second, offset), reach)[2]
-    ours, theirs = _overlap(first, second, offset)
-    value, bins, more = _correlation(ours, theirs, 4)
-    return Likeness(value, bins, offset + more, len(ours))
+    value, bins, more = _correlation(*_overlap(first, second, offset), 4)
+    return Likeness(value, bins, offset + more)
 
 
 def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Samples]:

@@ -1,7 +1,7 @@
 """Log-mel spectrograms: how loud each of a few bands is, a frame at a time.
 
-A waveform [..., sample] at `rate` Hz becomes [..., frame, band]. `PAPER` is the paper's front end, `PANNS` and
-`YAMNET` are those of the two pretrained models. Window and hop are in seconds, so every setting works at every
+A waveform [..., sample] at `rate` Hz becomes [..., frame, band]. `PAPER` is the paper's front end, `PANNS`,
+`YAMNET` and `AISFX` are those of pretrained models. Window and hop are in seconds, so every setting works at every
 rate; `settings.rate` is the one that its encoder asks the decoder for. A frame is centred on its time (silence
 is padded at both ends) unless `centred` is false. In float64 equal to librosa to 1e-4; in float32 to 1e-3 in bins
 above 1e-7 of the clip's peak, below which rounding rules both.
@@ -42,11 +42,13 @@ class LogMel:
     fmax: float | None = None
     """Hz; None is half the rate."""
     scale: Literal["slaney", "htk"] = "slaney"
-    """Of the bands; Slaney's are also brought to equal area, HTK's have a peak of 1."""
+    """Of the bands."""
+    norm: Literal["scale", "sum"] = "scale"
+    """"scale": Slaney's bands have equal areas, HTK's a peak of 1; "sum": each band's weights sum to 1."""
     power: float = 2.0
     """2 is energy, 1 is magnitude."""
-    log: Literal["natural", "decibel"] = "natural"
-    """ln(x + floor), or 10·log10(max(x, floor))."""
+    log: Literal["natural", "decibel", "compressed"] = "natural"
+    """ln(x + floor), 10·log10(max(x, floor)), or log10(1 + x / floor)."""
     floor: float = 2.0**-52
     centred: bool = True
 
@@ -71,6 +73,16 @@ YAMNET = LogMel(
     power=1,
     floor=0.001,
     centred=False,
+)
+AISFX = LogMel(
+    rate=44_100,
+    window_s=2048 / 44_100,
+    hop_s=1024 / 44_100,
+    n_mels=96,
+    scale="htk",
+    norm="sum",
+    log="compressed",
+    floor=1e-4,
 )
 
 
@@ -115,9 +127,11 @@ def log_mel(
 def louder(mel: Tensor, decibels: float, settings: LogMel) -> Tensor:
     """The log-mel that the waveform would have, made louder by so many decibels."""
     factor = 10 ** (decibels / 20 * settings.power)
-    if settings.log == "decibel":
-        return (mel + 10 * math.log10(factor)).clamp_min(10 * math.log10(settings.floor))
     floor = settings.floor
+    if settings.log == "decibel":
+        return (mel + 10 * math.log10(factor)).clamp_min(10 * math.log10(floor))
+    if settings.log == "compressed":
+        return ((10**mel - 1).clamp_min(0) * factor + 1).log10()
     return ((mel.exp() - floor).clamp_min(0) * factor + floor).log()
 
 
@@ -137,6 +151,8 @@ def _spectrum(frames: Tensor, size: int, power: float) -> Tensor:
 def _logarithm(mel: Tensor, settings: LogMel) -> Tensor:
     if settings.log == "natural":
         return (mel + settings.floor).log()
+    if settings.log == "compressed":
+        return (mel / settings.floor + 1).log10()
     return 10 * mel.clamp_min(settings.floor).log10()
 
 
@@ -160,7 +176,9 @@ def _filter_bank(rate: int, size: int, settings: LogMel) -> Tensor:
     rising = (bins[:, None] - edges[:-2]) / np.diff(edges)[:-1]  # straight on the frequency axis, as librosa has them
     falling = (edges[2:] - bins[:, None]) / np.diff(edges)[1:]
     bank = np.maximum(0, np.minimum(rising, falling))
-    if settings.scale == "slaney":
+    if settings.norm == "sum":
+        bank /= bank.sum(axis=0)
+    elif settings.scale == "slaney":
         bank *= 2 / (edges[2:] - edges[:-2])
     return torch.from_numpy(bank)
 

@@ -1,7 +1,7 @@
-"""A run's folder: whose it is, what is written into it, and what it says of itself.
+"""A run's folder: whose it is, and what is written into it.
 
 It holds `config.toml` (the complete recipe, what fed the encoders, the data), `log.jsonl` (a line an epoch),
-`checkpoint/`, and at the end `model.safetensors` (the best epoch's weights) and `card.md`.
+`checkpoint/`, and at the end `model.safetensors` (the best epoch's weights) and `card.md` (`card.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from earmark.config import read_toml
 from earmark.data.collection import Collection
 from earmark.errors import ConfigError, EarmarkError, Problem
 from earmark.files import write_text
-from earmark.learn.objectives import Objective
 from earmark.learn.recipe import Recipe
 from earmark.model.dual_encoder import DualEncoder
 
@@ -134,27 +133,3 @@ def write_log(out: Path, kept: int, line: Mapping[str, Any]) -> int:
     lines.append(json.dumps(line))
     write_text(path, "\n".join(lines) + "\n")
     return len(lines)
-
-
-def write_card(recipe: Recipe, collection: Collection, result: Result, objectives: Sequence[Objective]) -> None:
-    """Writes `card.md`: what was learned from what, and what the numbers mean."""
-    audio, text = recipe.encoders.audio, recipe.encoders.text
-    licence = collection.about.get("licence", "not stated")
-    lines = [f"- Data: {collection.name} ({collection.kind.upper()}), licence {licence}."]
-    for objective in objectives:
-        items = "rated lists" if objective.config.of_ratings else "captioning pairs"
-        lines.append(
-            f"- Objective: {objective.config.name}, weight {objective.config.weight:g}: {len(objective.items):,} "
-            f"{items}, {len(objective.clip_ids):,} clips."
-        )
-    source = f"weights {audio.weights}" if audio.encoder == "cnn14" else "a head on the collection's vectors"
-    lines += [
-        f"- Audio encoder: {audio.encoder} ({source}). Text encoder: {text.encoder} (frozen).",
-        f"- Seed {recipe.train.seed}; {result.epochs} epochs, kept is epoch {result.best_epoch}.",
-        f"- {result.monitor} {result.best:.4f} on {result.monitor_split}, which also stopped training: no test result.",
-        f"- Clips left out because they could not be read: {len(result.problems)}.",
-        "- The sentence encoder learned from texts of the web, which may hold captions of the data.",
-    ]
-    if audio.encoder == "cnn14" and audio.weights != "none":
-        lines.append("- The pretrained audio weights learned from AudioSet, whose sounds may overlap with the data.")
-    write_text(result.run / "card.md", "\n".join([f"# {result.run.name}", "", *lines]) + "\n")

@@ -22,6 +22,7 @@ from earmark.data.splits import TRAINED_ON, with_monitor_split
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.learn import run
 from earmark.learn.batches import Batch, batch_at, steps_an_epoch
+from earmark.learn.card import write_card
 from earmark.learn.checkpoint import Learner
 from earmark.learn.inputs import Inputs, read_inputs
 from earmark.learn.objectives import Objective, check_learnable, make_objective
@@ -84,7 +85,7 @@ def train(
         model.save(out)
         best_value = math.nan if state.best is None else state.best
         result = Result(out, state.epoch, state.best_epoch, config.monitor, best_value, monitor_split, problems)
-        run.write_card(recipe, collection, result, objectives)
+        write_card(recipe, collection, result, objectives)
     return result
 
 

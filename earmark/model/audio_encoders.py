@@ -12,8 +12,10 @@ what is learned on top:
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,16 +29,19 @@ from earmark.audio.cache import Features
 from earmark.audio.logmel import PANNS, PAPER
 from earmark.errors import ConfigError, DataError
 from earmark.model import hub
+from earmark.model.aisfx import AiSfx
 from earmark.model.cnn import CNNS as CNNS
 from earmark.model.cnn import Cnn, kaiming, load_panns
 from earmark.model.cnn import Cnn14 as Cnn14
 from earmark.model.pretrained import find, fingerprint
 from earmark.model.text_encoders import VECTORS, Residual
 from earmark.model.towers import AudioTower
-from earmark.model.yamnet import EMBEDDING, YamNet, class_names
+from earmark.model.yamnet import CLASSES, EMBEDDING, YamNet, class_names
 
 LARGEST = 1 << 16
 """Of a layer's width: beyond is a slip of the keyboard."""
+NAMES = (*CNNS, "yamnet", "aisfx")
+"""Towers of earmark's own; frozen ones may be joined with +."""
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
 
 
@@ -45,7 +50,8 @@ class AudioConfig:
     """`[audio]` of a recipe."""
 
     encoder: str = "cnn14"
-    """"cnn14", "cnn10", "cnn6", "yamnet", the hub name or folder of an audio–text model, or "vectors"."""
+    """"cnn14", "cnn10", "cnn6", "yamnet", "aisfx", frozen ones joined ("yamnet+aisfx"), the hub name or folder of an
+    audio–text model, or "vectors"."""
     weights: str = "pretrained"
     """"pretrained", "none" (random), or the path of a checkpoint of PANNs or a folder of YAMNet."""
     train: bool = True
@@ -89,38 +95,43 @@ class PannsHead(nn.Module):
 class Bridge(nn.Module):
     """From YAMNet to the texts' space: Σ √p · t over classes, at unit length, plus scale · W x, W zero at the start.
 
-    p are the class probabilities, t the text vectors of the class names, x the 1,024 values below the classes. Without
-    any training it is a text-like vector of the clip.
+    p are the class probabilities, t the text vectors of the class names, x the 1,024 values below the classes and the
+    vectors of the other towers, each part at unit length. Without training it is a text-like vector of the clip.
     """
 
     classes: Tensor
 
-    def __init__(self, classes: int, dim: int, scale: float) -> None:
+    def __init__(self, dim: int, scale: float, *, others: int = 0, dropout: float = 0.0) -> None:
+        """`others` are the numbers that other towers add to YAMNet's; dropout is that of x."""
         super().__init__()
+        self.sizes = [EMBEDDING, CLASSES, others]
         self.scale = scale
-        self.register_buffer("classes", torch.zeros(classes, dim))
-        self.linear = nn.Linear(EMBEDDING, dim)
+        self.dropout = dropout
+        self.register_buffer("classes", torch.zeros(CLASSES, dim))
+        self.linear = nn.Linear(EMBEDDING + others, dim)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         self.linear.requires_grad_(scale > 0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[clip, dim] of [clip, 1,024 + classes]."""
-        named = F.normalize(x[:, EMBEDDING:].clamp_min(0).sqrt() @ self.classes, dim=1)
-        out: Tensor = named + self.scale * self.linear(x[:, :EMBEDDING])
+        """[clip, dim] of [clip, 1,024 + classes + others]."""
+        embedding, probabilities, others = x.split(self.sizes, dim=1)
+        named = F.normalize(probabilities.clamp_min(0).sqrt() @ self.classes, dim=1)
+        heard = torch.cat([F.normalize(embedding, dim=1), F.normalize(others, dim=1)], dim=1)
+        out: Tensor = named + self.scale * self.linear(F.dropout(heard, self.dropout, self.training))
         return out
 
 
 def _head(config: AudioConfig, size: int, dim: int) -> nn.Module:
     if config.bridge:
-        return Bridge(size - EMBEDDING, dim, config.residual)
+        return Bridge(dim, config.residual, others=size - EMBEDDING - CLASSES, dropout=config.dropout)
     if config.residual:
         if size != dim:
             raise ConfigError(
                 f"audio.residual = {config.residual}: the vectors have {size} numbers and model.dim is {dim}; expected "
                 f"the same. Set model.dim = {size}, or audio.residual = 0."
             )
-        return Residual(dim, config.residual)
+        return Residual(dim, config.residual, config.dropout)
     if config.encoder in CNNS:
         return PannsHead(size, dim, hidden=config.hidden, dropout=config.dropout)
     hidden = config.hidden or 512
@@ -131,8 +142,8 @@ def _head(config: AudioConfig, size: int, dim: int) -> nn.Module:
 
 
 def is_named(name: str) -> bool:
-    """Whether the name is one of earmark's own, not a hub model's."""
-    return name in (*CNNS, "yamnet", VECTORS)
+    """Whether the name is one of earmark's own (or several, with + between), not a hub model's."""
+    return name == VECTORS or all(part in NAMES for part in name.split("+"))
 
 
 def random_tower(config: AudioConfig) -> AudioTower:
@@ -143,11 +154,13 @@ def random_tower(config: AudioConfig) -> AudioTower:
         )
     if config.encoder == "yamnet":
         return YamNet(classes=config.bridge)
+    if config.encoder == "aisfx":
+        return AiSfx()
     folder = find(config.encoder)
     if not hub.is_hub_model(folder):
         raise ConfigError(
             f"audio.encoder = {config.encoder!r}: {folder} is no audio–text model; expected CLAP or an audio model of "
-            f"sentence-transformers, or one of {', '.join([*CNNS, 'yamnet', VECTORS])}."
+            f"sentence-transformers, or one of {', '.join([*NAMES, VECTORS])}."
         )
     return hub.open_audio(folder)
 
@@ -161,15 +174,8 @@ def weights_of(config: AudioConfig) -> Path:
         return path
     files = sorted(path.glob("*.pth"))
     if len(files) != 1:
-        raise DataError(f"{path}: {len(files)} files *.pth; expected the one checkpoint of PANNs' {config.encoder}.")
+        raise DataError(f"{path}: {len(files)} files *.pth; expected the one checkpoint of {config.encoder}.")
     return files[0]
-
-
-def pretrained_tower(config: AudioConfig) -> AudioTower:
-    """The tower of these settings with the weights that they name, in evaluation mode, not to be trained."""
-    tower = random_tower(config)
-    load_pretrained(tower, None, config)
-    return tower.eval().requires_grad_(False)
 
 
 def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConfig) -> None:
@@ -179,9 +185,17 @@ def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConf
     path = weights_of(config)
     if isinstance(tower, YamNet):
         tower.load_onnx(path if path.is_file() else path / "model.onnx")
+    elif isinstance(tower, AiSfx):
+        tower.load_checkpoint(path)
     elif isinstance(tower, Cnn):
         fc1 = head.fc1 if isinstance(head, PannsHead) else nn.Linear(tower.size, tower.size)
         load_panns(path, tower, fc1)
+
+
+def _pretrained_tower(config: AudioConfig) -> AudioTower:
+    tower = random_tower(config)
+    load_pretrained(tower, None, config)
+    return tower.eval().requires_grad_(False)
 
 
 class Frozen:
@@ -199,7 +213,10 @@ class Frozen:
     def of(cls, config: AudioConfig, *, expected: str = "") -> Frozen:
         """The tower of these settings, with pretrained weights."""
         return cls(
-            config.encoder, lambda: fingerprint(weights_of(config)), lambda: pretrained_tower(config), expected=expected
+            config.encoder,
+            lambda: fingerprint(weights_of(config)),
+            lambda: _pretrained_tower(config),
+            expected=expected,
         )
 
     @cached_property
@@ -219,6 +236,15 @@ class Frozen:
         _ = self.fingerprint
         return self._tower()
 
+    def move_to(self, device: torch.device) -> None:
+        """Embeds there from now on."""
+        self.device = device
+
+    @property
+    def size(self) -> int:
+        """Of the vectors."""
+        return self.tower.size
+
     @property
     def front_end(self) -> str:
         """What the tower makes of sound, as JSON."""
@@ -227,7 +253,7 @@ class Frozen:
     @property
     def made_by(self) -> str:
         """What decides its vectors: the key of the cache."""
-        return f"vectors of {self.name} {self.fingerprint}: {self.tower.size} values, {self.tower.made_by}"
+        return f"vectors of {self.name} {self.fingerprint}: {self.size} values, {self.tower.made_by}"
 
     def read(self, path: Path) -> Features:
         """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
@@ -248,6 +274,60 @@ class Frozen:
         return Features([vector], [sum(features.seconds)], features.odd)
 
 
+class Joined(Frozen):
+    """Several frozen towers: the vector is theirs, one behind the other."""
+
+    def __init__(self, parts: Sequence[Frozen], *, expected: str = "") -> None:
+        self.parts = parts
+        name = "+".join(part.name for part in parts)
+        super().__init__(name, self._of_all, lambda: parts[0].tower, expected=expected)
+
+    def move_to(self, device: torch.device) -> None:
+        """Embeds there from now on."""
+        for part in self.parts:
+            part.move_to(device)
+
+    def _of_all(self) -> str:
+        return hashlib.sha256("+".join(part.fingerprint for part in self.parts).encode()).hexdigest()[:32]
+
+    @property
+    def size(self) -> int:
+        """Of the joined vectors."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def front_end(self) -> str:
+        """What the towers make of sound, as JSON: one entry a tower."""
+        return json.dumps({part.name: json.loads(part.front_end) for part in self.parts}, sort_keys=True)
+
+    @property
+    def made_by(self) -> str:
+        """What decides its vectors: the key of the cache."""
+        return " + ".join(part.made_by for part in self.parts)
+
+    def read(self, path: Path) -> Features:
+        """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
+        return self._joined([part.read(path) for part in self.parts])
+
+    def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
+        """The vector of mono samples at `rate` Hz."""
+        return self._joined([part.read_waveform(samples, rate) for part in self.parts])
+
+    def _joined(self, found: Sequence[Features]) -> Features:
+        vector = torch.cat([each.windows[0] for each in found])
+        return Features([vector], found[0].seconds, found[0].odd)
+
+
+def frozen_of(config: AudioConfig, *, expected: str = "") -> Frozen:
+    """The frozen tower, or towers, of these settings."""
+    names = config.encoder.split("+") if is_named(config.encoder) else [config.encoder]
+    if len(names) == 1:
+        return Frozen.of(config, expected=expected)
+    if config.weights != "pretrained":
+        raise ConfigError(f'audio.weights = {config.weights!r} with {config.encoder!r}; expected "pretrained".')
+    return Joined([Frozen.of(replace(config, encoder=name)) for name in names], expected=expected)
+
+
 # The encoder
 
 
@@ -266,6 +346,13 @@ class AudioEncoder(nn.Module):
         self.frozen = frozen
         self.tower = None if is_frozen(config) else random_tower(config)
         self.head = _head(config, self.tower.size if self.tower else vector_size, dim)
+
+    def load_pretrained(self) -> None:
+        """Takes the weights that the settings name."""
+        if self.tower is not None:
+            load_pretrained(self.tower, self.head, self.config)
+        elif self.frozen is not None and isinstance(self.head, PannsHead):
+            load_pretrained(self.frozen.tower, self.head, self.config)
 
     @property
     def windows_a_batch(self) -> int:
@@ -310,8 +397,10 @@ def check_settings(config: AudioConfig, dim: int) -> None:
             f"the others to {LARGEST:,}."
         )
     wrong = ""
-    if config.bridge and config.encoder != "yamnet":
-        wrong = f"audio.bridge = true: only with YAMNet's classes, not {config.encoder!r}"
+    if config.bridge and config.encoder.split("+")[0] != "yamnet":
+        wrong = f"audio.bridge = true: only with YAMNet's classes, YAMNet first, not {config.encoder!r}"
+    elif "+" in config.encoder and is_named(config.encoder) and config.train:
+        wrong = f"audio.train = true with {config.encoder!r}: several towers are frozen ones"
     elif config.augment != "none" and is_frozen(config):
         wrong = f'audio.augment = "{config.augment}": the tower is frozen, so nothing would be varied'
     elif config.weights == "none" and is_frozen(config) and config.encoder != VECTORS:
@@ -322,5 +411,5 @@ def check_settings(config: AudioConfig, dim: int) -> None:
 
 def class_texts(config: AudioConfig) -> list[str]:
     """The class names of YAMNet, in the order of its probabilities."""
-    path = weights_of(config)
+    path = weights_of(replace(config, encoder="yamnet"))
     return class_names(path if path.is_dir() else path.parent)

@@ -32,8 +32,8 @@ from earmark.model.audio_encoders import (
     Bridge,
     Frozen,
     class_texts,
+    frozen_of,
     is_frozen,
-    load_pretrained,
     random_tower,
 )
 from earmark.model.pretrained import fingerprint
@@ -68,9 +68,7 @@ class DualEncoder(nn.Module):
         inputs = _inputs(config, collection)
         torch.manual_seed(seed)
         model = cls(config, inputs)
-        if config.audio.encoder != VECTORS:
-            reader = model.audio.reader
-            load_pretrained(reader.tower if isinstance(reader, Frozen) else reader, model.audio.head, config.audio)
+        model.audio.load_pretrained()
         if isinstance(model.audio.head, Bridge):
             model._lay_bridge(model.audio.head)
         return model
@@ -221,7 +219,7 @@ class DualEncoder(nn.Module):
         """What reads sounds. Raises `DataError` where it would read them otherwise than in training."""
         reader = self.audio.reader
         if isinstance(reader, Frozen):
-            reader.device = self.device
+            reader.move_to(self.device)
         if self.inputs.front_end and not front_ends_agree(self.inputs.front_end, reader.front_end):
             raise DataError(
                 f"{self.source}: trained on the front end {self.inputs.front_end}, this version makes "
@@ -471,7 +469,7 @@ def _frozen(config: AudioConfig, inputs: Inputs) -> Frozen | None:
     """The tower below the model, or None where it is a part of the model or nobody knows what made the vectors."""
     if config.encoder == VECTORS:
         return frozen_tower(inputs.clip_model, expected=inputs.clip_fingerprint) if inputs.clip_model else None
-    return Frozen.of(config, expected=inputs.clip_fingerprint) if is_frozen(config) else None
+    return frozen_of(config, expected=inputs.clip_fingerprint) if is_frozen(config) else None
 
 
 def frozen_tower(name: str, *, expected: str = "") -> Frozen:
@@ -481,7 +479,7 @@ def frozen_tower(name: str, *, expected: str = "") -> Frozen:
     """
     if is_run(name):
         return Frozen(name, lambda: run_fingerprint(Path(name)), lambda: RunTower(Path(name)), expected=expected)
-    return Frozen.of(AudioConfig(encoder=name, train=False, log_mel="panns"), expected=expected)
+    return frozen_of(AudioConfig(encoder=name, train=False, log_mel="panns"), expected=expected)
 
 
 def text_encoder(name: str) -> SentenceEncoder | RunTexts:
@@ -560,10 +558,10 @@ def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
         found["front_end"] = str(named.get("clip_front_end", ""))
     elif (frozen := _frozen(config.audio, Inputs())) is not None:
-        found["clip_size"] = frozen.tower.size
+        found["clip_size"] = frozen.size
         found["clip_model"] = frozen.name
         found["clip_fingerprint"] = frozen.fingerprint
-        found["front_end"] = frozen.tower.front_end
+        found["front_end"] = frozen.front_end
     else:
         found["front_end"] = random_tower(config.audio).front_end
     if config.text.encoder == VECTORS:

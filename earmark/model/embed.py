@@ -64,7 +64,7 @@ def embed(
     """
     frozen = frozen_tower(name)
     texts = text_encoder(text or (name if _embeds_texts(name) else TEXT_MODEL))
-    _ = frozen.tower  # what is wrong with the model is told before the work begins
+    _ = frozen.size  # what is wrong with the model is told before the work begins
     ids = [clip.clip_id for clip in collection.clips]
     made = dict(zip(ids, _embed_clips(frozen, collection, jobs, progress), strict=True))
     vectors = {clip: each.vector for clip, each in made.items() if each.vector is not None}
@@ -142,7 +142,7 @@ def _start(name: str, fingerprint: str) -> None:
     torch.set_num_threads(1)  # the processes are the parallelism
     frozen = frozen_tower(name, expected=fingerprint)
     if torch.cuda.is_available():
-        frozen.device = torch.device("cuda")
+        frozen.move_to(torch.device("cuda"))
     _worker.update(frozen=frozen, cache=FeatureCache(frozen.made_by))
 
 

@@ -221,13 +221,13 @@ def quantized(rows: NDArray[np.float32], precision: str | None) -> NDArray[Any]:
     if precision in (None, "float32") or not len(rows):
         return rows
     if str(precision).endswith("binary"):
-        signs = np.packbits(rows > 0, axis=-1)
+        signs: NDArray[Any] = np.packbits(rows > 0, axis=-1)
         return signs if precision == "ubinary" else (signs.astype(np.int16) - 128).astype(np.int8)
     if len(rows) == 1:
         raise ConfigError(f"encode: precision = {precision!r} of one vector, which has no range. Give several.")
     low, high = rows.min(axis=0), rows.max(axis=0)
     steps = (high - low) / 255
-    places = np.clip(np.floor((rows - low) / np.where(steps == 0, 1, steps)), 0, 255)
+    places: NDArray[Any] = np.clip(np.floor((rows - low) / np.where(steps == 0, 1, steps)), 0, 255)
     return places.astype(np.uint8) if precision == "uint8" else (places - 128).astype(np.int8)
 
 

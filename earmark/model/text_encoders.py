@@ -56,9 +56,11 @@ class TextConfig:
 class Residual(nn.Module):
     """x + scale · W x, of x brought to unit length, W zero at the start: what is there stays, and learning adds."""
 
-    def __init__(self, dim: int, scale: float) -> None:
+    def __init__(self, dim: int, scale: float, dropout: float = 0.0) -> None:
+        """`dropout` is that of x on its way to W."""
         super().__init__()
         self.scale = scale
+        self.dropout = dropout
         self.linear = nn.Linear(dim, dim)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
@@ -66,7 +68,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[item, dim] of [item, dim]."""
         x = F.normalize(x, dim=1)
-        out: Tensor = x + self.scale * self.linear(x)
+        out: Tensor = x + self.scale * self.linear(F.dropout(x, self.dropout, self.training))
         return out
 
 
