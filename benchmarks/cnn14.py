@@ -96,7 +96,9 @@ def main() -> int:
     print(f"CNN14, {given.clips} clips of {given.seconds:g} s a step, {torch.get_num_threads()} threads")
     print(f"FLOPs a clip, forward and backward: {flops / 1e9:.1f} G")
     print(f"clips a second: bf16 {bf16:.2f}, fp32 {fp32:.2f}: {bf16 / fp32:.2f} times (bound 1.5)")
-    print(f"bf16: {flops * bf16 / 1e9:.0f} of {max(rates) / 1e9:.0f} GFLOP/s of matrix products: {reached:.2f} (bound .5)")
+    print(
+        f"bf16: {flops * bf16 / 1e9:.0f} of {max(rates) / 1e9:.0f} GFLOP/s of matrix products: {reached:.2f} (bound .5)"
+    )
     return 0 if bf16 / fp32 >= 1.5 and reached >= 0.5 else 1
 
 

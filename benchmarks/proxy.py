@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from earmark import Collection, load
+from earmark import Collection
+from earmark.learn.measured import evaluate_run
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
-from earmark.measure.evaluate import evaluate
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 BOUNDS = {
@@ -38,9 +38,7 @@ def measured(name: str, seed: int, collection: Collection) -> dict[str, float]:
         started = time.perf_counter()
         train(recipe, collection, Path(folder) / "run")
         seconds = time.perf_counter() - started
-        model = load(Path(folder) / "run")
-        clips, captions, _ = model.embed_collection(collection, collection.clips, collection.captions)
-    numbers = evaluate(collection, "validation", lambda t, s: captions.rows(t) @ clips.rows(s).T).numbers()
+        numbers = evaluate_run(Path(folder) / "run", collection, "validation")[0].numbers()
     return {"mAP": numbers["text_to_audio"]["mAP"], "ρ": numbers["ratings"]["spearman"], "seconds": seconds}
 
 

@@ -19,11 +19,10 @@ from earmark import console
 from earmark.errors import ConfigError, EarmarkError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from earmark.data.collection import Collection
-    from earmark.measure.evaluate import Scorer
-    from earmark.model.dual_encoder import DualEncoder
+    from earmark.learn.measured import Seen
 
 LEFT_OUT = 1
 REFUSED = 2
@@ -281,55 +280,44 @@ def evaluate(
 
     Example: `earmark evaluate runs/first --data soundscapes --json result.json`
     """
-    from earmark.config import read_toml
-    from earmark.measure.evaluate import evaluate as measure
+    from earmark.learn.measured import evaluate_run
     from earmark.measure.evaluate import write_trec
 
     collection = _read(folder)
     split = split or _default_split(collection)
-    scorer, without, problems = _scorer(run, collection, split)
-    numbers = measure(collection, split, scorer, without=without).numbers()
-    trained = read_toml(run / "config.toml")
+    with console.progress() as progress:
+        evaluation, scored, seen = evaluate_run(run, collection, split, progress)
+    numbers = evaluation.numbers()
     if trec is not None:
-        write_trec(trec, collection, split, scorer, without=without)
-    seen = _seen(collection, split, trained.get("data", {}))
+        write_trec(trec, collection, split, scored.scorer, without=scored.without)
     if json_to is not None:
-        _json({**numbers, **seen}, json_to)
+        _json({**numbers, **seen.counts()}, json_to)
     if json_to != STDOUT:
-        console.show_evaluation(numbers, _heading(run, collection, split, trained.get("data", {})))
-    missed = _missed(run, trained, numbers)
+        console.show_evaluation(numbers, _heading(run, collection, split, seen))
+    missed = _missed(run, numbers)
     for line in missed:
         console.complain(f"[expected] missed: {line}")
-    problems = [*collection.problems, *problems]
+    problems = [*collection.problems, *scored.problems]
     console.show_problems(problems, "rows or clips were left out")
     raise typer.Exit(LEFT_OUT if missed or problems else 0)
 
 
-def _missed(run: Path, trained: dict[str, Any], numbers: dict[str, Any]) -> list[str]:
+def _missed(run: Path, numbers: dict[str, Any]) -> list[str]:
+    from earmark.config import read_toml
     from earmark.learn.recipe import read_expected
 
-    expected = read_expected(trained, f"{run / 'config.toml'}: expected")
+    path = run / "config.toml"
+    expected = read_expected(read_toml(path), f"{path}: expected")
     return expected.missed(numbers) if expected else []
 
 
-def _heading(run: Path, collection: Collection, split: str | None, trained: dict[str, Any]) -> str:
+def _heading(run: Path, collection: Collection, split: str | None, seen: Seen) -> str:
     """What the numbers below it are numbers of, and what the run has seen of it."""
-    seen = _seen(collection, split, trained)
-    notes = [f"{seen['clips']:,} clips, {seen['trained_on']:,} of them in the run's training data"]
-    if seen["stopped_training"]:
+    notes = [f"{seen.clips:,} clips, {seen.trained_on:,} of them in the run's training data"]
+    if seen.stopped_training:
         notes.append("this split also stopped training: not a test result")
     kind = console.KIND[collection.kind]
     return f"{run.name} on {collection.name} ({kind}), split {split or 'all'}: {'; '.join(notes)}."
-
-
-def _seen(collection: Collection, split: str | None, trained: Mapping[str, Any]) -> dict[str, Any]:
-    """How many clips the split has, how many of them the run learned from, and whether some of them stopped it."""
-    gallery = [clip.clip_id for clip in collection.gallery(split)]
-    same = trained.get("name") == collection.name
-    learned = len(set(gallery) & set(trained.get("clips", []))) if same else 0
-    watched = trained.get("monitor_split")
-    apart = watched not in collection.splits and split in (None, "development")  # a tenth that only the run knew
-    return {"clips": len(gallery), "trained_on": learned, "stopped_training": same and (watched == split or apart)}
 
 
 @app.command()
@@ -345,9 +333,11 @@ def compare(
 
     Example: `earmark compare runs/infonce runs/joint --data soundscapes --split evaluation`
     """
-    from earmark.config import read_toml
+    from earmark.learn.measured import score
+    from earmark.learn.measured import seen as seen_of
     from earmark.measure.evaluate import compare as compare_evaluations
     from earmark.measure.evaluate import evaluate as measure
+    from earmark.model.dual_encoder import DualEncoder
 
     if len(runs) < 2 or len(set(runs)) < len(runs):
         raise ConfigError(
@@ -355,16 +345,17 @@ def compare(
         )
     collection = _read(folder)
     split = split or _default_split(collection)
-    scored = {str(run): _scorer(run, collection, split) for run in runs}
-    without = frozenset[str]().union(*(each[1] for each in scored.values()))  # all runs on the same queries
-    problems = list(dict.fromkeys([*collection.problems, *(p for each in scored.values() for p in each[2])]))
-    found = {run: measure(collection, split, each[0], without=without) for run, each in scored.items()}
+    with console.progress() as progress:
+        scored = {str(run): score(DualEncoder.load(run), collection, split, progress) for run in runs}
+    without = frozenset[str]().union(*(each.without for each in scored.values()))  # all runs on the same queries
+    problems = list(dict.fromkeys([*collection.problems, *(p for each in scored.values() for p in each.problems)]))
+    found = {run: measure(collection, split, each.scorer, without=without) for run, each in scored.items()}
     comparisons = compare_evaluations(found)
     if json_to is not None:
         _json([_comparison(c, runs[0], collection, split) for c in comparisons], json_to)
     if json_to != STDOUT:
         for run in runs:
-            console.say(_heading(run, collection, split, read_toml(run / "config.toml").get("data", {})))
+            console.say(_heading(run, collection, split, seen_of(run, collection, split)))
         console.show_comparisons(comparisons, str(runs[0]))
     _exit_with(problems, "rows or clips were left out")
 
@@ -413,22 +404,6 @@ def _read(folder: Path) -> Collection:
 
 def _default_split(collection: Collection) -> str | None:
     return "evaluation" if "evaluation" in collection.splits else None
-
-
-def _scorer(run: Path, collection: Collection, split: str | None) -> tuple[Scorer, frozenset[str], list[Problem]]:
-    """The cosines of a run's embeddings, the clips that have none, and why."""
-    from earmark.model.dual_encoder import DualEncoder
-
-    model: DualEncoder = DualEncoder.load(run)
-    rated = {rating.clip_id for rating in collection.rated(split)}
-    asked = {rating.caption_id for rating in collection.rated(split)}
-    inside = {clip.clip_id for clip in collection.gallery(split)}
-    clips = [clip for clip in collection.clips if clip.clip_id in inside | rated]
-    captions = [c for c in collection.captions if c.clip_id in inside or c.caption_id in asked]
-    with console.progress() as progress:
-        clip_vectors, caption_vectors, problems = model.embed_collection(collection, clips, captions, progress)
-    without = frozenset(clip.clip_id for clip in clips) - set(clip_vectors.ids)
-    return lambda texts, sounds: caption_vectors.rows(texts) @ clip_vectors.rows(sounds).T, without, problems
 
 
 def _stage(progress: console.Stages, what: str) -> Any:

@@ -143,12 +143,15 @@ def show_evaluation(numbers: Mapping[str, Any], heading: str) -> None:
     """Prints an evaluation's numbers with what they are numbers of."""
     say(heading)
     say(f"Protocol: {numbers['protocol']}.")
-    there, back = numbers["text_to_audio"], numbers["audio_to_text"]
-    measures = [key for key in there if "interval" not in key and key not in ("queries", "undefined")]
-    rows = [[key, number(there[key]), number(back[key])] for key in measures]
-    rows.insert(1, ["  95 % interval", interval(there["mAP interval"]), interval(back["mAP interval"])])
-    rows += [[key, number(there[key]), number(back[key])] for key in ("queries", "undefined")]
-    show_table(["retrieval", "text → audio", "audio → text"], rows)
+    columns = {"text → audio": numbers["text_to_audio"], "audio → text": numbers["audio_to_text"]}
+    if "text_to_audio_unseen_texts" in numbers:
+        columns["text → audio, texts not in training"] = numbers["text_to_audio_unseen_texts"]
+    measures = [
+        key for key in numbers["text_to_audio"] if "interval" not in key and key not in ("queries", "undefined")
+    ]
+    rows = [[key, *(number(found[key]) for found in columns.values())] for key in (*measures, "queries", "undefined")]
+    rows.insert(1, ["  95 % interval", *(interval(found["mAP interval"]) for found in columns.values())])
+    show_table(["retrieval", *columns], rows)
     if "ratings" in numbers:
         rated = numbers["ratings"]
         rows = [

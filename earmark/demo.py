@@ -13,12 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from earmark import Collection, console, load
+from earmark import Collection, console
 from earmark.data import soundscapes
 from earmark.errors import EarmarkError
+from earmark.learn.measured import evaluate_run
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
-from earmark.measure.evaluate import Evaluation, compare, evaluate
+from earmark.measure.evaluate import Evaluation, compare
 
 CLIPS = 300
 LISTNET: dict[str, Any] = {"loss": "listnet", "temperature": 0.1, "relevance": "ratings"}
@@ -58,9 +59,7 @@ def evaluation_of(name: str, collection: Collection, runs: Path) -> Evaluation:
     with console.progress() as progress:
         epochs, objectives = RUNS[name]
         train(recipe(epochs, objectives), collection, runs / name, resume=True, progress=progress)
-        model = load(runs / name)
-        clips, captions, _ = model.embed_collection(collection, collection.clips, collection.captions, progress)
-    return evaluate(collection, "evaluation", lambda texts, sounds: captions.rows(texts) @ clips.rows(sounds).T)
+        return evaluate_run(runs / name, collection, "evaluation", progress)[0]
 
 
 def main(folder: Path) -> int:

@@ -15,6 +15,12 @@ settings.load_profile("earmark")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory) -> None:
+    """A cache of this session's own: neither what earlier ones left nor the user's."""
+    os.environ["EARMARK_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data; tests that need it skip, saying so, where it is missing."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from worlds import tone_world
 
@@ -17,6 +18,9 @@ from earmark.audio.cache import FeatureCache, Features, MappedWindows
 from earmark.errors import DataError
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
+from earmark.model.aisfx import AiSfx
+from earmark.model.cnn import Cnn6, Cnn14
+from earmark.model.yamnet import YamNet
 
 CNN = """
 [audio]
@@ -77,6 +81,14 @@ def test_the_key_is_the_content_and_what_made_it(sound, tmp_path):
     assert cache.entry(renamed) != before
 
 
+def test_towers_that_pad_otherwise_never_share_entries(tmp_path, monkeypatch):
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
+    soundfile.write(tmp_path / "short.wav", np.full(2000, 0.1), 44_100)
+    towers = [Cnn6(width=2), Cnn14(width=2), YamNet(), AiSfx()]
+    found = [FeatureCache(each.made_by).features(tmp_path / "short.wav", each.read).windows[0] for each in towers]
+    assert [len(window) for window in found] == [16, 64, 96, 100]
+
+
 @pytest.mark.parametrize("damage", [b"", b"x" * 30, None])
 def test_a_damaged_entry_is_made_anew(sound, tmp_path, damage):
     cache = FeatureCache("front end", tmp_path / "cache")
@@ -126,8 +138,6 @@ for path in sorted(Path(sys.argv[2]).glob("*.wav")):
 
 
 def test_several_processes_fill_it_and_killed_ones_leave_only_whole_entries(tmp_path):
-    from earmark.model.cnn import Cnn6
-
     tone_world(tmp_path / "tones", clips=12)
     arguments = [sys.executable, "-c", FILL, tmp_path / "cache", tmp_path / "tones"]
     fillers = [subprocess.Popen(arguments, stdout=subprocess.PIPE) for _ in range(3)]

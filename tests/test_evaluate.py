@@ -193,3 +193,22 @@ def test_a_text_whose_first_bearer_cannot_be_read_is_asked_all_the_same(tmp_path
     alone = evaluate(Collection(tmp_path, clips[1:], captions[1:], queries="texts"), None, by_table(table)).numbers()
     assert with_bad["text_to_audio"] == alone["text_to_audio"]
     assert with_bad["text_to_audio"]["queries"] == 2
+
+
+def test_texts_that_training_saw_are_counted_apart(tmp_path):
+    clips = [Clip(f"c{i}", "", "evaluation") for i in range(4)]
+    texts = ["rain", "dog", "rain", "bell"]
+    captions = [Caption(f"c{i}#1", f"c{i}", text) for i, text in enumerate(texts)]
+    collection = Collection(tmp_path, clips, captions)
+    scores = np.array([[4, 3, 2, 1], [1, 4, 3, 2], [1, 2, 4, 3], [4, 3, 2, 1]], dtype=np.float32)
+    place = {f"c{i}": i for i in range(4)}
+
+    def scorer(texts, sounds):
+        return scores[[place[text[:2]] for text in texts]][:, [place[sound] for sound in sounds]]
+
+    found = evaluate(collection, "evaluation", scorer, seen_texts=frozenset({"rain", "wind"})).numbers()
+    assert (found["text_to_audio"]["queries"], found["text_to_audio_unseen_texts"]["queries"]) == (4, 2)
+    assert found["text_to_audio_unseen_texts"]["mAP"] == pytest.approx((1 + 1 / 4) / 2)
+    for seen in ((), ("wind",), ("rain", "dog", "bell")):  # none or all of them: nothing to tell apart
+        numbers = evaluate(collection, "evaluation", scorer, seen_texts=frozenset(seen)).numbers()
+        assert "text_to_audio_unseen_texts" not in numbers

@@ -1,16 +1,15 @@
-"""Which sounds are the same recording: a spectral fingerprint finds candidates, a correlation judges them.
+"""What a recording is known by: a spectral fingerprint, and an index that finds the sounds that may be the same.
 
 After Haitsma and Kalker, "A Highly Robust Audio Fingerprinting System" (ISMIR 2002): a frame's 32 bits tell where
 the difference of the amplitudes of neighbouring bands grew, which neither gain nor lossy coding changes much. Here
 the window is short, so that sounds of a tenth of a second have frames enough, and a rise below `LEAST_RISE` of the
 loudest band is none, so that bands of noise alone set no bits. Parts of a frame's bits are its keys in an inverted
-index; where two keys meet, the frames around must agree (`FARTHEST`). What then decides is `likeness`: how far the two
-waveforms are one at the offset found. Everything is mono at `RATE` Hz; offsets are in samples.
+index; where two keys meet, the frames around must agree (`FARTHEST`). Everything is mono at `RATE` Hz; offsets are in
+samples. What the index finds are candidates: `likeness` judges them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -48,14 +47,6 @@ OFFSETS = 8
 """Offsets that are kept for a candidate: loops meet themselves at several."""
 CANDIDATES = 100
 """Sounds that are kept for a query, those that most keys lead to."""
-PARTS = (60, 150, 300, 550, 900, 1400, 2000, 2800, 3800, 5200, 7500)
-"""Hz, the bands in which `likeness` compares energies: one that either sound lacks altogether does not count."""
-LEAST_SAMPLES = 256
-"""Of an overlap: 16 ms."""
-SAME = (0.72, 1.7, 0.88)
-"""A `likeness` of .72 + 1.7/√bins, at most .88, is the same recording: noise must agree less than a ringing drum."""
-TONE_BINS, TONE = 8.0, 0.98
-"""Of fewer bins, a beep, it must agree so much."""
 
 Samples = NDArray[np.float32]
 Words = NDArray[np.uint32]
@@ -78,25 +69,6 @@ class Candidate(NamedTuple):
     """Its place in the index."""
     offsets: tuple[int, ...]
     """Samples of it before the query's first (negative where the query begins earlier), ±`HOP`, likeliest first."""
-
-
-class Likeness(NamedTuple):
-    """How far two waveforms are the same."""
-
-    value: float
-    """0–1."""
-    bins: float
-    """How many frequencies bear it: few of a pure tone, bandwidth × length of noise."""
-    offset: int
-    """Samples of the first before the second's first, where they agree best."""
-
-    @property
-    def same(self) -> bool:
-        """Whether it is one recording, as far as the correlation tells."""
-        if self.bins < TONE_BINS:
-            return self.value >= TONE
-        least, more, most = SAME
-        return self.value >= min(least + more / math.sqrt(self.bins), most)
 
 
 # Fingerprints
@@ -265,61 +237,3 @@ def _ones_of_16() -> NDArray[np.uint8]:
     numbers = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
     counts: NDArray[np.uint8] = np.unpackbits(numbers, axis=1).sum(axis=1, dtype=np.uint8)
     return counts
-
-
-# Judgement
-
-
-def likeness(first: Samples, second: Samples, offset: int, reach: int = WINDOW) -> Likeness:
-    """How far two sounds are one where `second` begins `offset` ± `reach` samples after `first` does.
-
-    With the spectra of the overlap X and Y: max over the delay τ of |Σ X Y* / √|X Y| · e^{iωτ}|, over the sum over the
-    bands of √(Σ|X| Σ|Y|), which is 1 of equal sounds whatever their gain and polarity. The square root (half-way to a
-    phase correlation) lets the quiet frequencies have their say, which tell two strokes of one bell apart.
-    """
-    offset += _correlation(*_overlap(first, second, offset), reach)[2]
-    value, bins, more = _correlation(*_overlap(first, second, offset), 4)
-    return Likeness(value, bins, offset + more)
-
-
-def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Samples]:
-    first, second = first[max(0, offset) :], second[max(0, -offset) :]
-    length = min(len(first), len(second))
-    return first[:length], second[:length]
-
-
-def _correlation(first: Samples, second: Samples, reach: int) -> tuple[float, float, int]:
-    """Value, bins and delay of two equally long sounds; 0 where they are too short to tell, or silent."""
-    import scipy.fft
-
-    if len(first) < LEAST_SAMPLES:
-        return 0.0, 0.0, 0
-    size = scipy.fft.next_fast_len(len(first) + reach + 1)
-    frequencies = scipy.fft.rfftfreq(size, 1 / RATE)
-    low, high = np.searchsorted(frequencies, [PARTS[0], PARTS[-1]])
-    ours, theirs = (scipy.fft.rfft(each, size)[low:high] for each in (first, second))
-    products = ours * np.conj(theirs)
-    weights = np.sqrt(np.abs(products))
-    edges = np.unique(np.searchsorted(frequencies[low:high], PARTS[:-1]))
-    whole = np.sqrt(np.add.reduceat(np.abs(ours), edges) * np.add.reduceat(np.abs(theirs), edges)).sum()
-    if not whole > 0 or not weights.any():
-        return 0.0, 0.0, 0
-    products /= np.maximum(weights, np.finfo(np.float32).tiny)
-    spectrum = np.zeros(size, products.dtype)
-    spectrum[low:high] = products
-    curve = np.abs(scipy.fft.ifft(spectrum))
-    delay = int(np.argmax(np.concatenate([curve[-reach:], curve[: reach + 1]]))) - reach
-    bins = float(weights.sum()) ** 2 / float(np.square(weights).sum()) * len(first) / size
-    return _peak(products, frequencies[low:high], delay) / float(whole), bins, delay
-
-
-def _peak(products: NDArray[Any], frequencies: NDArray[Any], delay: int) -> float:
-    """The correlation's peak around a delay, a quarter of a sample apart: the copy's samples lie between ours."""
-    turns = (2j * np.pi / RATE) * frequencies
-    products = products * np.exp(turns * (delay - 0.5)).astype(products.dtype)
-    quarter = np.exp(turns / 4).astype(products.dtype)
-    peaks = []
-    for _ in range(5):
-        peaks.append(float(np.abs(products.sum())))
-        products = products * quarter
-    return max(peaks)

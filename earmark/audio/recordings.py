@@ -17,25 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from earmark.audio.decode import blocks
-from earmark.audio.fingerprint import (
-    DELAY,
-    HOP,
-    RATE,
-    TONE_BINS,
-    WINDOW,
-    Fingerprint,
-    Index,
-    Likeness,
-    Samples,
-    fingerprint,
-    likeness,
-)
+from earmark.audio.fingerprint import DELAY, HOP, RATE, Fingerprint, Index, Samples, fingerprint
+from earmark.audio.likeness import NONE, REACH, Likeness, likeness
 from earmark.errors import EarmarkError
 
 PIECES, PIECE = 5, 3 * RATE
 """An overlap that is longer than so many pieces of so many samples is judged by them: by their median."""
-MARGIN = WINDOW
-"""Samples more of one sound to each side of a piece: the offset is not yet known to the sample."""
 SHORT = 60 * RATE
 """Samples of a sound that is held whole while it is compared."""
 AT_ONCE = 8
@@ -44,6 +31,8 @@ SURE = 0.95
 """A likeness at which no other offset is tried."""
 LEAST_SHARE, LEAST = 0.5, 1 * RATE
 """What is common must be that share of the shorter sound, or so many samples."""
+NEARLY = 0.9
+"""The share of a sound's loud frames that is nearly all of it, or as long."""
 
 Progress = Callable[[str, int, int], None]
 """Told (what is done, items done, items in all)."""
@@ -158,7 +147,7 @@ def _judged(pairs: Sequence[_Pair], prints: Mapping[Path, Fingerprint]) -> list[
     heard = {path: _cuts(path, prints[path].samples, spans) for path, spans in wanted.items()}
     matches = []
     for pair, plan in zip(pairs, plans, strict=True):
-        best = Likeness(0, 0, 0)
+        best = NONE
         for pieces, offset in zip(plan, pair.offsets, strict=True):
             alike = [
                 _alike(heard[pair.one][one], heard[pair.other][other], one[0], other[0], offset)
@@ -196,7 +185,7 @@ def _common(one: Fingerprint, other: Fingerprint, offset: int) -> Span:
 
 
 def _widened(start: int, stop: int) -> Span:
-    return max(0, start - MARGIN), max(0, stop + MARGIN)
+    return max(0, start - REACH), max(0, stop + REACH)
 
 
 def _cuts(path: Path, samples: int, spans: Iterable[Span]) -> dict[Span, Samples]:
@@ -217,19 +206,24 @@ def _cuts(path: Path, samples: int, spans: Iterable[Span]) -> dict[Span, Samples
 
 
 def _median(tried: Sequence[Likeness]) -> Likeness:
-    """The likeness of the middle one of the pieces, borne by the frequencies of all."""
+    """The likeness of the middle one of the pieces, with the frequencies of all."""
     ranked = sorted(tried, key=lambda each: each.value)
-    return ranked[len(ranked) // 2]._replace(bins=sum(each.bins for each in tried))
+    frequencies, traces = (sum(each) for each in zip(*((one.frequencies, one.traces) for one in tried), strict=True))
+    return ranked[len(ranked) // 2]._replace(frequencies=frequencies, traces=traces)
 
 
 def _match(pair: _Pair, best: Likeness, prints: Mapping[Path, Fingerprint]) -> Match | None:
-    """The match, where they are alike enough over enough; beeps must be equally long, as they are all alike."""
+    """The match, where they are alike enough over enough."""
     one, other = prints[pair.one], prints[pair.other]
     start, stop = _common(one, other, best.offset)
-    if not best.same or stop - start < min(LEAST, LEAST_SHARE * min(one.samples, other.samples)):
+    if stop - start < min(LEAST, LEAST_SHARE * min(one.samples, other.samples)):
         return None
-    lengths = sorted((int(one.loud.sum()), int(other.loud.sum())))
-    if best.bins < TONE_BINS and lengths[1] - lengths[0] > max(DELAY, lengths[0] // 10):
+    loud, loud_of_other = int(one.loud.sum()), int(other.loud.sum())
+    inside = int(one.loud[start // HOP : stop // HOP].sum())
+    inside_of_other = int(other.loud[(start + best.offset) // HOP : (stop + best.offset) // HOP].sum())
+    contained = inside + DELAY >= NEARLY * loud or inside_of_other + DELAY >= NEARLY * loud_of_other
+    as_long = min(loud, loud_of_other) + DELAY >= NEARLY * max(loud, loud_of_other)
+    if not best.same(contained, as_long):
         return None
     starts = (start / RATE, (start + best.offset) / RATE)
     return Match(pair.one, pair.other, starts, (stop - start) / RATE, min(1.0, best.value))

@@ -66,6 +66,8 @@ class Evaluation:
     rated: Rated | None
     left_out: int
     """Clips of the split that could not be embedded; neither they nor their captions count."""
+    unseen: Direction | None = None
+    """Text to audio again, of the queries alone whose text training never saw; None where it saw none of them."""
 
     def numbers(self, *, seed: int = 0) -> dict[str, Any]:
         """The evaluation as `evaluate --json` prints it; NaN is None. Intervals are 95 %, by bootstrap (stats)."""
@@ -77,6 +79,8 @@ class Evaluation:
             "text_to_audio": _direction_numbers(self.text_to_audio, seed),
             "audio_to_text": _direction_numbers(self.audio_to_text, seed),
         }
+        if self.unseen is not None:
+            found["text_to_audio_unseen_texts"] = _direction_numbers(self.unseen, seed)
         if self.rated is not None:
             found["ratings"] = _rated_numbers(self.rated, seed)
         if self.left_out:
@@ -86,11 +90,17 @@ class Evaluation:
 
 
 def evaluate(
-    collection: Collection, split: str | None, scorer: Scorer, *, without: frozenset[str] = frozenset()
+    collection: Collection,
+    split: str | None,
+    scorer: Scorer,
+    *,
+    without: frozenset[str] = frozenset(),
+    seen_texts: frozenset[str] = frozenset(),
 ) -> Evaluation:
     """The evaluation of a scorer on a split; None is all clips but those of rated lists.
 
-    `without` names clips that have no embedding. Raises `DataError` where nothing is left to ask or to find.
+    `without` names clips that have no embedding, `seen_texts` are the captions that training saw. Raises `DataError`
+    where nothing is left to ask or to find.
     """
     gallery = [clip.clip_id for clip in collection.gallery(split)]
     found = [clip for clip in gallery if clip not in without]
@@ -104,19 +114,28 @@ def evaluate(
     ids = [caption.caption_id for caption in queries]
     owners = [caption.clip_id for caption in queries]
     each = "each distinct text" if collection.queries == "texts" else "each caption"
+    there = Direction(ids, owners, _retrieval(ids, found, scorer, relevance))
+    unseen = [place for place, caption in enumerate(queries) if caption.text not in seen_texts]
     return Evaluation(
         collection.name,
         collection.kind,
         split or "all",
         f"{each} is a query, the gallery is the split's clips, relevant are its own clip and clips of the same text; "
         "ties by expected value",
-        Direction(ids, owners, _retrieval(ids, found, scorer, relevance)),
+        there,
         Direction(
             found, found, _retrieval(found, ids, lambda clips, texts: scorer(texts, clips).T, relevance.transpose())
         ),
         _rated(collection, split, scorer, without),
         len(gallery) - len(found),
+        _part(there, unseen) if 0 < len(unseen) < len(queries) else None,
     )
+
+
+def _part(direction: Direction, places: Sequence[int]) -> Direction:
+    """The direction with the queries at these places alone, against the same items."""
+    queries, clips = ([names[at] for at in places] for names in (direction.queries, direction.clips))
+    return Direction(queries, clips, {name: values[list(places)] for name, values in direction.values.items()})
 
 
 def _blocks(queries: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -68,7 +68,7 @@ class AudioTower(nn.Module):
     @property
     def made_by(self) -> str:
         """What decides its features: the key of the cache."""
-        return f"{self.front_end}, windows of {self.longest_s:g} s"
+        return f"{type(self).__name__}: {self.front_end}, windows of {self.longest_s:g} s"
 
     def read(self, path: Path) -> Features:
         """The features of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""

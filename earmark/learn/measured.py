@@ -1,0 +1,76 @@
+"""A run on a collection: its scores, and what of the collection it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from earmark.config import read_toml
+from earmark.data.collection import Collection
+from earmark.errors import Problem
+from earmark.measure.evaluate import Evaluation, Scorer, evaluate
+from earmark.model.dual_encoder import DualEncoder
+from earmark.model.text_encoders import Progress
+
+
+class Scored(NamedTuple):
+    """The cosines of a model's embeddings of a split."""
+
+    scorer: Scorer
+    without: frozenset[str]
+    """Clips that have no embedding."""
+    problems: list[Problem]
+    """Why they have none."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run saw of a split, where it learned from the same collection."""
+
+    clips: int
+    """The split's."""
+    trained_on: int
+    """How many of them it learned from."""
+    stopped_training: bool
+    """Whether some of them stopped it: numbers on them are no test result."""
+    texts: frozenset[str]
+    """All captions that it learned from, of the collection's."""
+
+    def counts(self) -> dict[str, Any]:
+        """All but the texts, as `evaluate --json` prints them."""
+        return {"clips": self.clips, "trained_on": self.trained_on, "stopped_training": self.stopped_training}
+
+
+def score(model: DualEncoder, collection: Collection, split: str | None, progress: Progress | None = None) -> Scored:
+    """The model's scores of the split's clips and captions, and of its rated pairs; None is all but `*-lists`."""
+    rated = {rating.clip_id for rating in collection.rated(split)}
+    asked = {rating.caption_id for rating in collection.rated(split)}
+    inside = {clip.clip_id for clip in collection.gallery(split)}
+    clips = [clip for clip in collection.clips if clip.clip_id in inside | rated]
+    captions = [c for c in collection.captions if c.clip_id in inside or c.caption_id in asked]
+    clip_vectors, caption_vectors, problems = model.embed_collection(collection, clips, captions, progress)
+    without = frozenset(clip.clip_id for clip in clips) - set(clip_vectors.ids)
+    return Scored(lambda texts, sounds: caption_vectors.rows(texts) @ clip_vectors.rows(sounds).T, without, problems)
+
+
+def seen(run: Path, collection: Collection, split: str | None) -> Seen:
+    """What the run saw of the split, by its `config.toml`."""
+    trained: Mapping[str, Any] = read_toml(run / "config.toml").get("data", {})
+    gallery = {clip.clip_id for clip in collection.gallery(split)}
+    same = trained.get("name") == collection.name
+    learned = set(trained.get("clips", [])) if same else set()
+    watched = trained.get("monitor_split")
+    apart = watched not in collection.splits and split in (None, "development")  # a tenth that only the run knew
+    texts = frozenset(caption.text for caption in collection.captions if caption.clip_id in learned)
+    return Seen(len(gallery), len(gallery & learned), same and (watched == split or apart), texts)
+
+
+def evaluate_run(
+    run: Path, collection: Collection, split: str | None, progress: Progress | None = None
+) -> tuple[Evaluation, Scored, Seen]:
+    """The evaluation of a run on a split, the scores that it comes from, and what the run saw of the split."""
+    scored, known = score(DualEncoder.load(run), collection, split, progress), seen(run, collection, split)
+    found = evaluate(collection, split, scored.scorer, without=scored.without, seen_texts=known.texts)
+    return found, scored, known
