@@ -241,6 +241,7 @@ def train(
 
     loaded = Recipe.read(recipe, sets or [])
     collection = _read(folder)
+    from earmark.data.splits import TRAINED_ON
     from earmark.learn import train as learn
 
     with console.progress() as progress:
@@ -248,8 +249,9 @@ def train(
             loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
         )
     kind = console.KIND[collection.kind]
+    did = "which the model learned from" if result.monitor_split == TRAINED_ON else "the split that stopped training"
     kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
-    kept += "(the split that stopped training: not a test result)"
+    kept += f"({did}: not a test result)"
     console.say(
         f"{out}: {result.epochs} epochs on {collection.name} ({kind}); {kept if result.epochs else 'untrained'}"
     )

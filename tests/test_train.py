@@ -394,3 +394,27 @@ def test_an_objective_without_items_in_the_watched_split_is_told(world, tmp_path
     unrated = replace(world, ratings=[r for r in world.ratings if r.clip_id in inside])
     with pytest.warns(UserWarning, match=r"listnet\(ratings\) has nothing in 'validation'"):
         train(recipe("train.max_epochs=1"), unrated, tmp_path / "run")
+
+
+def test_without_a_monitor_all_of_development_learns_and_the_last_epoch_is_kept(world, tmp_path):
+    from dataclasses import replace
+
+    clips = [clip for clip in world.clips if clip.split != "validation"]
+    inside = {clip.clip_id for clip in clips}
+    smaller = replace(
+        world,
+        clips=clips,
+        captions=[caption for caption in world.captions if caption.clip_id in inside],
+        ratings=[each for each in world.ratings if each.clip_id in inside],
+    )
+    smaller.write(tmp_path / "smaller")
+    collection = Collection.read(tmp_path / "smaller")
+    sets = ("train.monitor=last", "train.max_epochs=4", "train.stop_patience=0", "train.lr=1")
+    result = train(recipe(*sets), collection, tmp_path / "run")
+    assert (result.epochs, result.best_epoch, result.monitor_split) == (4, 4, "development")
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert {line["lr"] for line in log} == {1.0}
+    trained_on = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]["clips"]
+    assert set(trained_on) == {clip.clip_id for clip in collection.gallery("development")}
+    card = (tmp_path / "run" / "card.md").read_text()
+    assert "4 epochs, of which the last is kept" in card

@@ -43,7 +43,7 @@ AROUND = 16
 """Frames to each side of a meeting that must agree, every second is looked at."""
 FARTHEST = 0.5
 """Of the bits that are set in either, at most so many differ; .67 do in unrelated frames."""
-OFFSETS = 8
+OFFSETS = 4
 """Offsets that are kept for a candidate: loops meet themselves at several."""
 CANDIDATES = 100
 """Sounds that are kept for a query, those that most keys lead to."""
@@ -219,6 +219,18 @@ class Index:
         either = (_ones(one | other) * both).sum(axis=1)
         differing: NDArray[np.float64] = (_ones(one ^ other) * both).sum(axis=1) / np.maximum(either, 1)
         return differing
+
+
+def distance(one: Fingerprint, other: Fingerprint, offset: int) -> float:
+    """The share of bits that differ in all frames that both have, of those set in either; 1 where both have none.
+
+    `one` begins `offset` samples after `other`. Silent frames are left out.
+    """
+    frames = np.arange(max(0, -(offset // HOP)), min(len(one.words), len(other.words) - offset // HOP))
+    frames = frames[one.loud[frames] & other.loud[frames + offset // HOP]]
+    ours, theirs = one.words[frames], other.words[frames + offset // HOP]
+    either = int(_ones(ours | theirs).sum(dtype=np.int64))
+    return int(_ones(ours ^ theirs).sum(dtype=np.int64)) / either if either else 1.0
 
 
 def _keys(words: Words, shift: int) -> Words:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from earmark.audio.decode import blocks
-from earmark.audio.fingerprint import DELAY, HOP, RATE, Fingerprint, Index, Samples, fingerprint
+from earmark.audio.fingerprint import DELAY, HOP, RATE, Fingerprint, Index, Samples, distance, fingerprint
 from earmark.audio.likeness import NONE, REACH, Likeness, likeness
 from earmark.errors import EarmarkError
 
@@ -25,10 +25,12 @@ PIECES, PIECE = 5, 3 * RATE
 """An overlap that is longer than so many pieces of so many samples is judged by them: by their median."""
 SHORT = 60 * RATE
 """Samples of a sound that is held whole while it is compared."""
-AT_ONCE = 8
-"""Pairs that are judged together; each sound is decoded once for them."""
-SURE = 0.95
-"""A likeness at which no other offset is tried."""
+AT_ONCE = 1 << 23
+"""Samples that are held while pairs are judged together, 34 MB; each sound is decoded once for them."""
+FARTHEST = 0.65
+"""Bits that differ between fingerprints, at most: between transcoded ones it is .2, seldom .4."""
+UNSURE, SURE = 0.5, 0.95
+"""Likenesses between which another offset is tried."""
 LEAST_SHARE, LEAST = 0.5, 1 * RATE
 """What is common must be that share of the shorter sound, or so many samples."""
 NEARLY = 0.9
@@ -106,7 +108,7 @@ def same_recordings(
     `sides` tells on which sides a file stands; one on several is compared with all.
     """
     pairs = _candidates(prints, sides, tell)
-    parts = [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
+    parts = list(_parts(pairs, prints))
     for matches in in_threads(lambda part: _judged(part, prints), parts, "comparing", tell):
         yield from matches
 
@@ -126,8 +128,9 @@ def _candidates(prints: Mapping[Path, Fingerprint], sides: Mapping[Path, set[int
                 allowed[inside[path]] = False
             for candidate in index.candidates(prints[path], allowed):
                 other = names[candidate.sound]
-                if (other, path) not in found:
-                    found.setdefault((path, other), candidate.offsets)
+                near = [at for at in candidate.offsets if distance(prints[path], prints[other], at) <= FARTHEST]
+                if near and (other, path) not in found:
+                    found.setdefault((path, other), tuple(near))
             done += 1
             tell("looking for candidates", done, all_)
     pairs = [_Pair(one, other, offsets) for (one, other), offsets in found.items()]
@@ -135,6 +138,24 @@ def _candidates(prints: Mapping[Path, Fingerprint], sides: Mapping[Path, set[int
 
 
 # Judgement
+
+
+def _parts(pairs: Sequence[_Pair], prints: Mapping[Path, Fingerprint]) -> Iterator[list[_Pair]]:
+    """The pairs in order, so many together as `AT_ONCE` allows."""
+    part: list[_Pair] = []
+    held = 0
+    for pair in pairs:
+        part.append(pair)
+        shorter = min(prints[pair.one].samples, prints[pair.other].samples, PIECES * PIECE)
+        held += sum(
+            length if (length := prints[path].samples) <= SHORT else (shorter + 2 * REACH) * len(pair.offsets)
+            for path in pair[:2]
+        )
+        if held >= AT_ONCE:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
 
 
 def _judged(pairs: Sequence[_Pair], prints: Mapping[Path, Fingerprint]) -> list[Match]:
@@ -154,7 +175,7 @@ def _judged(pairs: Sequence[_Pair], prints: Mapping[Path, Fingerprint]) -> list[
                 for one, other in pieces
             ]
             best = max(best, _median(alike)) if alike else best
-            if best.value >= SURE:
+            if not UNSURE <= best.value < SURE:
                 break
         if match := _match(pair, best, prints):
             matches.append(match)

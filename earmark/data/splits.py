@@ -42,11 +42,13 @@ def hold_apart(clips: Sequence[Clip], share: float, seed: int = 0) -> set[str]:
     return taken or set(smallest)
 
 
-def with_monitor_split(collection: Collection, monitor_split: str, seed: int) -> tuple[Collection, str]:
+def with_monitor_split(
+    collection: Collection, monitor_split: str, seed: int, *, spared: bool = True
+) -> tuple[Collection, str]:
     """The collection and the split that training watches: the named one, `validation`, or a tenth of development.
 
     That tenth is kept apart by group, two groups at least, and its clips leave development's rated lists too. Of
-    fewer than four groups none can be spared: development itself is watched.
+    fewer than four groups none can be spared, and where `spared` is false none is: development itself is watched.
     """
     found = ", ".join(collection.splits) or "none"
     if TRAINED_ON not in collection.splits:
@@ -58,7 +60,7 @@ def with_monitor_split(collection: Collection, monitor_split: str, seed: int) ->
             raise ConfigError(f"train.monitor_split = {split!r}: not in {collection.root}; found {found}.")
     development = collection.gallery(TRAINED_ON)
     groups = {clip.group or clip.clip_id for clip in development}
-    if len(groups) < LEAST_GROUPS:
+    if len(groups) < LEAST_GROUPS or not spared:
         return collection, TRAINED_ON
     apart = hold_apart(development, max(0.1, 2 / len(groups)), seed)
     clips = [replace(clip, split=MONITORED) if clip.clip_id in apart else clip for clip in collection.clips]

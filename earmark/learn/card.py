@@ -16,7 +16,7 @@ from earmark.data.collection import Collection
 from earmark.data.splits import TRAINED_ON
 from earmark.files import write_text
 from earmark.learn.objectives import Objective
-from earmark.learn.recipe import Recipe
+from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
 from earmark.model.audio_encoders import AudioConfig, is_frozen, is_named
 from earmark.model.pretrained import HUB
@@ -258,10 +258,18 @@ def _procedure(recipe: Recipe, result: Result, objectives: Sequence[Objective]) 
     train = recipe.train
     return [
         *map(_objective, objectives),
-        f"- Adam, learning rate {train.lr:g}, a tenth of it after a plateau of {train.lr_patience} epochs; stopped "
-        f"after {train.stop_patience} without improvement of {train.monitor}, or at {train.max_epochs}.",
+        f"- Adam, learning rate {train.lr:g}{_stopping(train)}",
         f"- Seed {train.seed}; {result.epochs} epochs, kept is epoch {result.best_epoch}.",
     ]
+
+
+def _stopping(train: TrainConfig) -> str:
+    if train.monitor == "last":
+        return f"; {train.max_epochs} epochs, of which the last is kept."
+    return (
+        f", a tenth of it after a plateau of {train.lr_patience} epochs; stopped after {train.stop_patience} without "
+        f"improvement of {train.monitor}, or at {train.max_epochs}."
+    )
 
 
 def _objective(objective: Objective) -> str:
@@ -274,8 +282,8 @@ def _objective(objective: Objective) -> str:
 
 
 def _temperature(objective: Objective) -> str:
-    learned = objective.config.temperature == "learned"
-    return f"{float(objective.temperature):.3g}" + (" (learned)" if learned else "")
+    found = objective.temperature
+    return f"{found:.3g}" if isinstance(found, float | int) else f"{found.item():.3g} (learned)"
 
 
 def _evaluation(recipe: Recipe, collection: Collection, result: Result) -> list[str]:

@@ -71,6 +71,9 @@ class Learner(nn.Module):
     def judge(self, value: float) -> bool:
         """Ends an epoch with the monitored value: tells whether it is the best so far, lowers lr, or finishes."""
         state = self.state
+        if self.config.monitor == "last":
+            state.best, state.best_epoch = value, state.epoch
+            return True
         is_best = state.best is None or (
             value < state.best if self.config.monitor == "val_loss" else value > state.best
         )

@@ -31,13 +31,19 @@ class TrainConfig:
     """Epochs without improvement after which the learning rate falls (on the next one: torch's counting)."""
     stop_patience: int = 10
     """Epochs without improvement after which training ends."""
-    monitor: Literal["val_loss", "val_mAP"] = "val_loss"
-    """What an improvement is measured by."""
+    monitor: Literal["val_loss", "val_mAP", "last"] = "val_loss"
+    """What an improvement is measured by; "last": nothing stops training or lowers lr, the last epoch is kept, and no
+    tenth of development is kept apart."""
     monitor_split: str = ""
     """The split that it is measured on; empty: `validation`, or else a tenth of development kept apart by group."""
     seed: int = 0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of the audio encoder's pass in training; "auto" is bf16 for CNN14 where the machine computes in it."""
+
+    @property
+    def watched(self) -> str:
+        """The number that an epoch is told by."""
+        return "val_mAP" if self.monitor == "last" else self.monitor
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ def train(
     recipe needs or a loss is not finite, `ConfigError` where `out` holds another run.
     """
     config = recipe.train
-    collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed)
+    spared = config.monitor != "last"
+    collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed, spared=spared)
     with run.claimed(out, recipe, collection, resume):
         model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
         model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -72,8 +73,8 @@ def train(
             losses = _epoch(learner, inputs, bf16, latest, progress, checkpoint_s)
             measured = _validated(model, monitored, collection, monitor_split, inputs)
             lr = learner.optimiser.param_groups[0]["lr"]
-            _check_defined(measured[config.monitor], config.monitor, monitor_split)
-            if learner.judge(measured[config.monitor]):
+            _check_defined(measured[config.watched], config.watched, monitor_split)
+            if learner.judge(measured[config.watched]):
                 learner.save_weights(best)
             line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
             line |= {"best_epoch": state.best_epoch, "seconds": round(time.monotonic() - started, 3)}
@@ -84,7 +85,7 @@ def train(
         learner.load_weights(best)
         model.save(out)
         best_value = math.nan if state.best is None else state.best
-        result = Result(out, state.epoch, state.best_epoch, config.monitor, best_value, monitor_split, problems)
+        result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, problems)
         write_card(recipe, collection, result, objectives)
     return result
 
