@@ -78,7 +78,7 @@ def main() -> int:
         return 0
     torch.manual_seed(0)
     encoder = AudioEncoder(AudioConfig(weights="none"), 300).train()
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=1e-3)
+    optimiser = torch.optim.Adam(encoder.parameters(), lr=1e-3, fused=True)
     with tempfile.TemporaryDirectory() as name:
         clips = cached_clips(Path(name), encoder, given.clips, given.seconds)
         with FlopCounterMode(display=False) as counted:

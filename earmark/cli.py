@@ -162,6 +162,7 @@ def data_check(
     """
     found = _read(folder)
     if against is not None:
+        from earmark.data.check import shown
         from earmark.data.overlap import overlap
 
         other = _read(against)
@@ -169,8 +170,9 @@ def data_check(
         with console.progress() as progress:
             both = overlap(found, None if itself else other, progress)
         if json_to is not None:
-            names = {"collection": found.name, "against": other.name, "counts": both.counts}
-            _json({**names, "shared": [each.as_json() for each in both.shared]}, json_to)
+            names = {"collection": shown(found.name), "against": shown(other.name)}
+            shared = [each.as_json() for each in both.shared]
+            _json({**names, "counts": both.counts, "shared": shared}, json_to)
         if json_to != STDOUT:
             for each in (found,) if itself else (found, other):
                 _say_collection(each)

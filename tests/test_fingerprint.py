@@ -150,7 +150,7 @@ CHANGES = {
     "8 kHz": lambda sound: soxr.resample(soxr.resample(sound, RATE, 8000), 8000, RATE),
     "between silence": lambda sound: np.concatenate([np.zeros(9999), sound, np.zeros(20_001)]),
     "trimmed": lambda sound: sound[len(sound) // 10 : -len(sound) // 10],
-    "noisy": lambda sound: sound + 0.003 * np.random.default_rng(7).standard_normal(len(sound)),
+    "noisy": lambda sound: sound + 0.001 * np.random.default_rng(7).standard_normal(len(sound)),
 }
 
 
@@ -199,15 +199,14 @@ def test_silence_noise_and_tones_are_nobodys_copy(tmp_path):
     sounds |= {f"short{hertz}": tone(hertz, 0.2) for hertz in (300, 450, 2000)}
     sounds |= {f"dither{n}": np.round(chance.standard_normal(RATE) * 0.6) / 32768 for n in range(3)}
     sounds |= {"silence": np.zeros(RATE), "short silence": np.zeros(100), "constant": np.full(RATE, 0.3)}
-    sides = {f"{name}": sound for name, sound in sounds.items()}
-    there = {name: np.roll(sound, 0) for name, sound in sides.items()}
-    found = matches(tmp_path, sides, there)
+    found = matches(tmp_path, sounds, sounds)
     assert {pair for pair in found if pair[0] != pair[1]} == set()
+    assert not {"silence", "short silence"} & {name for pair in found for name in pair}
 
 
 def test_beeps_of_one_pitch_and_different_length_are_not_the_same(tmp_path):
-    here = {f"{hertz}": tone(hertz, 0.3) for hertz in (440, 1000)}
-    there = {f"{hertz}": tone(hertz, 2.0, phase=1.0) for hertz in (440, 1000)}
+    here = {str(hertz): tone(hertz, 0.3) for hertz in (440, 1000)}
+    there = {str(hertz): tone(hertz, 2.0, phase=1.0) for hertz in (440, 1000)}
     assert matches(tmp_path, here, there) == set()
 
 
@@ -227,9 +226,9 @@ def test_a_file_that_stands_on_both_sides_is_not_compared_with_itself_and_pairs_
     for number, path in enumerate(paths):
         soundfile.write(path, (1 - 0.2 * number) * rustle(1.0), RATE)
     prints, _ = listen(paths, quiet)
-    pairs = [{match.one, match.other} for match in same_recordings(prints, dict.fromkeys(paths, {0, 1}), quiet)]
+    pairs = [{match.one, match.other} for match in same_recordings(prints, {path: {0, 1} for path in paths}, quiet)]
     assert sorted(map(sorted, pairs)) == [[paths[0], paths[1]], [paths[0], paths[2]], [paths[1], paths[2]]]
-    assert list(same_recordings(prints, dict.fromkeys(paths, {0}), quiet)) == []
+    assert list(same_recordings(prints, {path: {0} for path in paths}, quiet)) == []
 
 
 def test_what_fails_is_told_and_costs_itself(tmp_path):

@@ -215,14 +215,12 @@ def _cuts(path: Path, samples: int, spans: Iterable[Span]) -> dict[Span, Samples
         whole = np.concatenate(list(blocks(path, RATE)))
         return {span: whole[slice(*span)] for span in spans}
     parts: dict[Span, list[Samples]] = {span: [] for span in spans}
-    last, at = max(stop for _, stop in parts), 0
+    at = 0
     for block in blocks(path, RATE):
         for start, stop in parts:
             if start < at + len(block) and stop > at:
-                parts[start, stop].append(block[max(0, start - at) : stop - at])
+                parts[start, stop].append(block[max(0, start - at) : stop - at].copy())
         at += len(block)
-        if at >= last:
-            break
     return {span: np.concatenate([np.zeros(0, np.float32), *pieces]) for span, pieces in parts.items()}
 
 

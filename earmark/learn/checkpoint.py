@@ -56,7 +56,7 @@ class Learner(nn.Module):
         """The objectives again, where torch finds their learned temperatures."""
         self.config = config
         self.state = State()
-        self.optimiser = torch.optim.Adam([p for p in self.parameters() if p.requires_grad], lr=config.lr)
+        self.optimiser = torch.optim.Adam([p for p in self.parameters() if p.requires_grad], lr=config.lr, fused=True)
         is_loss = config.monitor == "val_loss"
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimiser,
@@ -126,8 +126,16 @@ class Learner(nn.Module):
                         weights[name] = file.get_tensor(name)
             self.load_state_dict(weights)
             self.optimiser.load_state_dict({"state": moments, "param_groups": numbers["groups"]})
+            self._lay_moments()
             self.plateau.load_state_dict(numbers["plateau"])
             self.state = from_table(State, numbers["state"], f"{path}: state")
+
+    def _lay_moments(self) -> None:
+        """Brings Adam's moments into the memory order of their parameters, which the fused step takes for granted."""
+        for parameter, state in self.optimiser.state.items():
+            for name, value in state.items():
+                if value.shape == parameter.shape:
+                    state[name] = torch.empty_like(parameter).copy_(value)
 
 
 @contextmanager

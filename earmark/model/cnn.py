@@ -19,6 +19,9 @@ from earmark.audio.logmel import PAPER, LogMel, least_samples
 from earmark.errors import DataError
 from earmark.model.towers import LogMelTower
 
+FEW_BANDS = 4
+"""Maps of so many bands or fewer are convolved by a matrix product."""
+
 
 class Cnn(LogMelTower):
     """Blocks of convolutions over the log-mel, mean over bands, maximum + mean over time: [clip, size]."""
@@ -110,20 +113,36 @@ class _ConvBlock(nn.Module):
         self.steps = len(kernels)
         for step, kernel in enumerate(kernels, start=1):
             convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-            self.add_module(f"conv{step}", convolution)
+            self.add_module(f"conv{step}", convolution.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
             self.add_module(f"bn{step}", nn.BatchNorm2d(outputs))
             inputs = outputs
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """[clip, frame, band, channel] → half the frames and bands."""
         for step in range(1, self.steps + 1):
-            convolved = self.get_submodule(f"conv{step}")(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-            norm = self.get_submodule(f"bn{step}")
+            convolution, norm = self.get_submodule(f"conv{step}"), self.get_submodule(f"bn{step}")
+            assert isinstance(convolution, nn.Conv2d)
             assert isinstance(norm, nn.BatchNorm2d)
-            x = _norm(norm, convolved, lengths, F.relu)
+            x = _norm(norm, _convolved(convolution, x), lengths, F.relu)
         x = F.avg_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
         half = _own(lengths // 2, x.shape[1])  # an odd last frame goes, in a batch as alone
         return x if half.all() else x * half[:, :, None, None]
+
+
+def _convolved(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+    """The convolution of x [clip, frame, band, channel], padded so that frames and bands stay.
+
+    Where few bands are left, and many channels, it is one matrix product over the kernel's places side by side: up to
+    three times as fast as the library's convolution there.
+    """
+    if x.shape[2] > FEW_BANDS:
+        convolved: Tensor = convolution(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return convolved
+    frames, bands = x.shape[1:3]
+    size, pad = convolution.kernel_size[0], convolution.kernel_size[0] // 2
+    x = F.pad(x, (0, 0, pad, pad, pad, pad))
+    places = [x[:, i : i + frames, j : j + bands] for i in range(size) for j in range(size)]
+    return F.linear(torch.cat(places, dim=3), convolution.weight.permute(0, 2, 3, 1).flatten(1))
 
 
 def _own(lengths: Tensor, frames: int) -> Tensor:

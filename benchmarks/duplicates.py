@@ -1,0 +1,189 @@
+"""How many copies `data check --against` finds, a kind of change, how many false pairs, and how fast.
+
+    OMP_NUM_THREADS=1 python benchmarks/duplicates.py --data ../shared/data/library
+
+Copies of 150 sounds of the folder, drawn by seed, are made by soundfile (mp3, ogg, opus, flac), by gain, rate, channels,
+trimming and excerpts, and compared with all sounds of the folder. A copy whose original is not found is a miss. A pair
+of a copy and another sound, or of two sounds of the folder, is false unless the two are one recording by a second
+computation: in most of seven octaves, the plain correlation of what they have in common is at least .5, within a
+millisecond of one delay. Silent copies (an excerpt of silence) are left out. Exit code 1 where recall is below .98 of
+plain copies or .95 of excerpts of 1.5 s and more, or where a pair is false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import scipy.signal
+import soundfile
+import soxr
+
+from earmark.audio.decode import load
+from earmark.audio.fingerprint import RATE
+from earmark.audio.recordings import Match, listen, same_recordings
+
+SOUNDS = {".flac", ".mp3", ".ogg", ".opus", ".wav"}
+OCTAVES = (60, 120, 240, 480, 960, 1920, 3840, 7500)
+Audio = np.ndarray
+"""[frame, channel]."""
+
+
+def resampled(samples: Audio, rate: int, to: int) -> Audio:
+    return samples if rate == to else soxr.resample(samples, rate, to)
+
+
+def write(path: Path, samples: Audio, rate: int, form: str, **more: object) -> None:
+    """Writes at a rate that the format has."""
+    to = 48_000 if form == "OPUS" or (form == "MP3" and rate > 48_000) else rate
+    container = {"OPUS": "OGG"}.get(form, form)
+    subtype = {"OPUS": "OPUS", "OGG": "VORBIS", "MP3": "MPEG_LAYER_III"}.get(form, "PCM_16")
+    soundfile.write(path, resampled(samples, rate, to), to, format=container, subtype=subtype, **more)
+
+
+def part(samples: Audio, rate: int, seconds: float, chance: np.random.Generator) -> Audio:
+    begin = chance.integers(0, len(samples) - round(seconds * rate))
+    return samples[begin : begin + round(seconds * rate)]
+
+
+# Kind of copy → (least recall, least seconds of the original, what is written)
+Change = Callable[[Path, Audio, int, np.random.Generator], None]
+CHANGES: dict[str, tuple[float, float, Change]] = {
+    "flac": (0.98, 0, lambda path, x, rate, _: write(path, x, rate, "FLAC")),
+    "mp3": (0.98, 0, lambda path, x, rate, _: write(path, x, rate, "MP3")),
+    "mp3, lowest quality": (0, 0, lambda path, x, rate, _: write(path, x, rate, "MP3", compression_level=0.95)),
+    "ogg": (0.98, 0, lambda path, x, rate, _: write(path, x, rate, "OGG")),
+    "ogg, lowest quality": (0, 0, lambda path, x, rate, _: write(path, x, rate, "OGG", compression_level=0.95)),
+    "opus": (0.98, 0, lambda path, x, rate, _: write(path, x, rate, "OPUS")),
+    "-20 dB": (0.98, 0, lambda path, x, rate, _: write(path, 0.1 * x, rate, "WAV")),
+    "+3 dB, clipping": (0.98, 0, lambda path, x, rate, _: write(path, 1.4125 * x, rate, "WAV")),
+    "-10 dB, mp3": (0.98, 0, lambda path, x, rate, _: write(path, 0.316 * x, rate, "MP3")),
+    "48 kHz": (0.98, 0, lambda path, x, rate, _: write(path, resampled(x, rate, 48_000), 48_000, "WAV")),
+    "22.05 kHz": (0.98, 0, lambda path, x, rate, _: write(path, resampled(x, rate, 22_050), 22_050, "WAV")),
+    "8 kHz": (0.98, 0, lambda path, x, rate, _: write(path, resampled(x, rate, 8000), 8000, "WAV")),
+    "8 bits": (0, 0, lambda path, x, rate, _: soundfile.write(path, x, rate, format="WAV", subtype="PCM_U8")),
+    "mono": (0.98, 0, lambda path, x, rate, _: write(path, x.mean(axis=1, keepdims=True), rate, "WAV")),
+    "2 s of silence around": (
+        0.98,
+        0,
+        lambda path, x, rate, _: write(path, np.pad(x, ((2 * rate, 2 * rate), (0, 0))), rate, "MP3"),
+    ),
+    "10 % off both ends": (0, 0.3, lambda path, x, rate, _: write(path, x[len(x) // 10 : -len(x) // 10], rate, "MP3")),
+    **{
+        f"{seconds} s of it, {form.lower()}": (
+            0.95 if seconds >= 1.5 else 0,
+            2 * seconds,
+            lambda path, x, rate, chance, seconds=seconds, form=form: write(
+                path, part(x, rate, seconds, chance), rate, form
+            ),
+        )
+        for seconds in (0.5, 1.5, 3.0)
+        for form in ("WAV", "MP3", "OGG")
+    },
+}
+
+
+def made(paths: list[Path], count: int, folder: Path) -> Iterator[tuple[str, Path, Path]]:
+    """(kind, copy, original) of every copy."""
+    for number in np.random.default_rng(0).permutation(len(paths))[:count]:
+        samples, rate = soundfile.read(paths[number], dtype="float32", always_2d=True)
+        for kind, (_, least, change) in CHANGES.items():
+            if len(samples) and len(samples) >= least * rate:
+                copy = folder / f"{number}-{kind}"
+                change(copy, samples, rate, np.random.default_rng(number))
+                yield kind, copy, paths[number]
+
+
+def is_one_recording(match: Match) -> bool:
+    """By the second computation."""
+    cuts = []
+    for path, start in zip((match.one, match.other), match.starts, strict=True):
+        whole = load(path, RATE).samples
+        cuts.append(whole[round(start * RATE) :][: round(match.seconds * RATE)].astype(np.float64))
+    length = min(map(len, cuts))
+    agreeing = []
+    for low, high in zip(OCTAVES[:-1], OCTAVES[1:], strict=True):
+        band = scipy.signal.butter(3, [low, high], "band", fs=RATE, output="sos")
+        one, other = (scipy.signal.sosfiltfilt(band, cut[:length], padlen=min(27, length - 1)) for cut in cuts)
+        if np.square(one).sum() * np.square(other).sum() > 1e-12 * np.square(cuts[0]).sum() * np.square(cuts[1]).sum():
+            curve = scipy.signal.fftconvolve(one, other[::-1]) / np.sqrt(np.square(one).sum() * np.square(other).sum())
+            near = np.abs(curve[length - 1 - 16 : length - 1 + 17]).max()
+            agreeing.append(near >= 0.5)
+    return sum(agreeing) > len(agreeing) / 2
+
+
+def quiet(what: str, done: int, all_: int) -> None:
+    """Progress that nobody sees."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    data = Path(os.environ.get("EARMARK_TEST_DATA", "../shared/data")) / "library"
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--copies-of", type=int, default=150)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    paths = sorted(path for path in arguments.data.rglob("*") if path.suffix in SOUNDS)
+    if not paths:
+        print(f"{arguments.data}: no sounds")
+        return 2
+    good = True
+
+    begin = time.perf_counter()
+    prints, failed = listen(paths, quiet)
+    heard = time.perf_counter()
+    found = list(same_recordings(prints, {path: {0, 1} for path in prints}, quiet))
+    ended = time.perf_counter()
+    hours = sum(each.samples for each in prints.values()) / RATE / 3600
+    pairs = len(prints) * (len(prints) - 1) // 2
+    print(f"{len(prints)} sounds ({len(failed)} unreadable), {hours:.2f} h, {pairs:,} pairs:")
+    print(f"  decoding and fingerprints {heard - begin:.1f} s, comparing {ended - heard:.1f} s")
+    false = [match for match in found if not is_one_recording(match)]
+    print(f"  {len(found)} pairs are found, {len(false)} of them false (none)")
+    for match in sorted(found, key=lambda each: each.likeness):
+        names = " | ".join(str(path.relative_to(arguments.data)) for path in (match.one, match.other))
+        print(f"    {match.likeness:.3f}  {match.seconds:5.2f} s  {names}{'  FALSE' if match in false else ''}")
+    good &= not false
+
+    with tempfile.TemporaryDirectory() as folder:
+        copies = list(made(paths, arguments.copies_of, Path(folder)))
+        copied, _ = listen([copy for _, copy, _ in copies], quiet)
+        both = {**prints, **{path: each for path, each in copied.items() if each.loud.sum() >= 10}}
+        matches = list(same_recordings(both, {path: {int(path in copied)} for path in both}, quiet))
+        original = {copy: path for _, copy, path in copies}
+        known = {frozenset((match.one, match.other)) for match in found}
+        recalled, others = set(), []
+        for match in matches:
+            copy, path = (match.one, match.other) if match.one in copied else (match.other, match.one)
+            if original[copy] == path:
+                recalled.add(copy)
+            elif frozenset((original[copy], path)) not in known:
+                others.append(match)
+        wrong = [match for match in others if not is_one_recording(match)]
+    by_kind: dict[str, list[bool]] = defaultdict(list)
+    for kind, copy, _ in copies:
+        if copy in both:
+            by_kind[kind].append(copy in recalled)
+    print(f"recall, copies of {arguments.copies_of} sounds:")
+    for kind, hits in by_kind.items():
+        least = CHANGES[kind][0]
+        good &= float(np.mean(hits)) >= least
+        print(f"  {kind:24}{np.mean(hits):6.3f} of {len(hits):3}{f'  (at least {least})' if least else ''}")
+    print(
+        f"  {len(wrong)} false pairs of a copy and another sound (none); {len(others) - len(wrong)} more are confirmed"
+    )
+    for match in wrong:
+        print(f"    {match.likeness:.3f}  {match.seconds:5.2f} s  {match.one.name} | {match.other.name}")
+    return 0 if good and not wrong else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
