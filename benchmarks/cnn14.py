@@ -1,6 +1,6 @@
 """CNN14 in training from the cache: bf16 against fp32, and how much of the machine's matrix products it reaches.
 
-    python benchmarks/cnn14.py [--clips 8] [--seconds 10] [--rounds 3]
+    python benchmarks/cnn14.py [--clips 32] [--seconds 10] [--rounds 3]
 
 Clips are noise, their log-mels come memory-mapped from a cache in a temporary folder, as in `earmark train`; a step is
 the audio side of one: features to the layers, forward, backward, Adam. FLOPs are counted by torch (two a multiply-add,
@@ -69,7 +69,7 @@ def seconds_of(encoder: AudioEncoder, optimiser: torch.optim.Optimizer, clips: l
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clips", type=int, default=8, help="clips a step")
+    parser.add_argument("--clips", type=int, default=32, help="clips a step")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a clip")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()

@@ -50,7 +50,9 @@ def main() -> int:
             cache.features(path, frozen.read)
         spent, wall = time.process_time() - started, time.perf_counter() - wall
     heard = sum(seconds for _, seconds in lengths)
-    print(f"{given.model}: {len(lengths)} files of {given.data.name}, {heard:.0f} s of sound, mean {heard / len(lengths):.1f} s")
+    print(
+        f"{given.model}: {len(lengths)} files of {given.data.name}, {heard:.0f} s of sound, mean {heard / len(lengths):.1f} s"
+    )
     print(f"{spent:.1f} s of one core ({wall:.1f} s by the clock): {heard / spent:.0f} times real time (bound {BOUND})")
     return int(heard / spent < BOUND)
 

@@ -443,3 +443,29 @@ def test_vectors_of_another_model_are_refused_though_they_have_the_same_size(tmp
     model = DualEncoder(VECTORS, Inputs(clip_size=5, caption_size=7, clip_model="old", clip_fingerprint="1"))
     with pytest.raises(DataError, match="clip_model is 'new'; the model was trained on 'old'"):
         model.embed_collection(collection, collection.clips, collection.captions)
+
+
+@pytest.mark.case("M12")
+@pytest.mark.parametrize("encoder", ["cnn14", "vectors"])
+def test_runs_of_version_0_1_0_load(tmp_path, encoder):
+    from safetensors.torch import load_file, save_file
+
+    config = DualEncoderConfig(ModelConfig(8), AudioConfig(encoder, width=2, weights="none"), TextConfig("vectors"))
+    model = DualEncoder(config, Inputs(clip_size=5, caption_size=3)).eval()
+    save_run(model, tmp_path / "run")
+    old = {
+        name.replace("audio.tower.", "audio.")
+        .replace("audio.head.fc1.", "audio.fc1.")
+        .replace("head.out.", "head.")
+        .replace("text.head.", "text."): value
+        for name, value in load_file(tmp_path / "run" / "model.safetensors").items()
+    }
+    shapes = {
+        "cnn14": {"audio.conv_block1.bn1.weight", "audio.fc1.weight", "audio.head.weight", "text.weight"},
+        "vectors": {"audio.head.0.weight", "audio.head.3.bias", "text.bias"},
+    }
+    assert shapes[encoder] <= set(old)
+    save_file(old, tmp_path / "run" / "model.safetensors")
+    loaded = DualEncoder.load(tmp_path / "run")
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)

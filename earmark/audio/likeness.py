@@ -19,10 +19,16 @@ REACH = 4 * WINDOW
 """Samples by which an offset may be wrong: a ringing sound meets itself early and late."""
 LEAST_SAMPLES = 256
 """Of an overlap, 16 ms: of less nothing is said."""
+FADE = 128
+"""Samples, 8 ms, over which an overlap fades in and out: cut where it is loud, it would begin and end with a click."""
 ONSET, TOGETHER = 0.2, RATE // 250
 """A sound begins where it reaches that share of its peak; two begin together within 4 ms."""
-TONAL, BEEP = (25.0, 400.0), 3.0
-"""Sounds of fewer frequencies ring, or are one tone."""
+PEAKS, APART = 4, RATE // 500
+"""Delays that are tried: of a ringing sound several are nearly as good. They are 2 ms apart."""
+UNLIKE, SURE = 0.3, 0.95
+"""Likenesses below and above which no other delay is tried."""
+TONAL, BEEP = (50.0, 400.0), 2.0
+"""Sounds of fewer frequencies and traces ring; of fewer still, they are one tone."""
 SAME, SAME_TONAL, EQUAL_TONAL = 0.76, 0.97, 0.88
 """The least value of one recording; where it rings; where it rings, is as long and begins together."""
 
@@ -62,11 +68,24 @@ def likeness(first: Samples, second: Samples, offset: int, reach: int = REACH) -
     phase correlation) lets the quiet frequencies have their say, which tell two strokes of one bell apart. The
     frequencies are (Σ|X Y|)² / Σ|X Y|².
     """
-    offset += _correlation(*_overlap(first, second, offset), reach).offset
-    found = _correlation(*_overlap(first, second, offset), 4)
-    offset += found.offset
+    common = _Common.of(*_overlap(first, second, offset), reach)
+    best = NONE
+    for delay in common.delays(reach, PEAKS) if common else ():
+        best = max(best, _judged(first, second, offset + delay))
+        if not UNLIKE <= best.value < SURE:
+            break
+    return best
+
+
+def _judged(first: Samples, second: Samples, offset: int) -> Likeness:
+    """The likeness at an offset, to 4 samples."""
+    common = _Common.of(*_overlap(first, second, offset), 4)
+    if common is None:
+        return NONE
+    [delay] = common.delays(4, 1)
+    offset += delay
     together = abs(_onset(first) - _onset(second) - offset) <= TOGETHER
-    return found._replace(offset=offset, together=together) if found.value else NONE
+    return Likeness(common.peak(delay), *common.breadths(), offset, together)
 
 
 def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Samples]:
@@ -75,45 +94,76 @@ def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Sam
     return first[:length], second[:length]
 
 
-def _correlation(first: Samples, second: Samples, reach: int) -> Likeness:
-    """The likeness of two equally long sounds with a delay of `reach` samples at most."""
-    import scipy.fft
-
-    if len(first) < LEAST_SAMPLES:
-        return NONE
-    size = scipy.fft.next_fast_len(len(first) + reach + 1)
-    hertz = scipy.fft.rfftfreq(size, 1 / RATE)
-    low, high = np.searchsorted(hertz, [PARTS[0], PARTS[-1]])
-    ours, theirs = (scipy.fft.rfft(each, size)[low:high] for each in (first, second))
-    edges = np.unique(np.searchsorted(hertz[low:high], PARTS[:-1]))
-    whole = float(np.sqrt(np.add.reduceat(np.abs(ours), edges) * np.add.reduceat(np.abs(theirs), edges)).sum())
-    products = ours * np.conj(theirs)
-    energies = np.abs(products).astype(np.float64)
-    if not energies.sum() > 0 or not whole > 0:
-        return NONE
-    products /= np.sqrt(np.maximum(energies, np.finfo(np.float32).tiny)).astype(np.float32)
-    spectrum = np.zeros(size, products.dtype)
-    spectrum[low:high] = products
-    curve = np.abs(scipy.fft.ifft(spectrum))
-    delay = int(np.argmax(np.concatenate([curve[-reach:], curve[: reach + 1]]))) - reach
-    frequencies, traces = (
-        float(each.sum() ** 2 / np.square(each).sum() * len(first) / size) for each in (energies, np.sqrt(energies))
-    )
-    return Likeness(_peak(products, hertz[low:high], delay) / whole, frequencies, traces, delay, False)
-
-
 def _onset(samples: Samples) -> int:
     loudness = np.abs(samples)
     return int(np.argmax(loudness >= ONSET * loudness.max()))
 
 
-def _peak(products: NDArray[Any], hertz: NDArray[Any], delay: int) -> float:
-    """The height of the correlation around a delay, by quarters of a sample: a copy's samples lie between ours."""
-    turns = (2j * np.pi / RATE) * hertz
-    products = products * np.exp(turns * (delay - 0.5)).astype(products.dtype)
-    quarter = np.exp(turns / 4).astype(products.dtype)
-    peaks = []
-    for _ in range(5):
-        peaks.append(float(np.abs(products.sum())))
-        products = products * quarter
-    return max(peaks)
+class _Common(NamedTuple):
+    """What the spectra of two equally long sounds have in common."""
+
+    products: NDArray[Any]
+    """X Y* / √|X Y| [frequency], from the first of `PARTS` to the last."""
+    energies: NDArray[np.float64]
+    """|X Y| [frequency]."""
+    whole: float
+    """What the products add up to at most."""
+    low: int
+    """The bin of the first frequency."""
+    size: int
+    """Of the transform."""
+    samples: int
+
+    @classmethod
+    def of(cls, first: Samples, second: Samples, reach: int) -> _Common | None:
+        """The common spectrum with room for a delay of `reach` samples; None where there is nothing to tell by."""
+        import scipy.fft
+
+        if len(first) < LEAST_SAMPLES:
+            return None
+        size = scipy.fft.next_fast_len(len(first) + reach + 1)
+        shape = np.ones(len(first), np.float32)
+        ramp = np.sin(np.pi / 2 * (np.arange(FADE, dtype=np.float32) + 0.5) / FADE) ** 2
+        shape[:FADE], shape[-FADE:] = ramp, ramp[::-1]
+        low, *edges, high = np.ceil(np.array(PARTS) * size / RATE).astype(int)
+        ours, theirs = (scipy.fft.rfft(each * shape, size)[low:high] for each in (first, second))
+        parts = np.unique([0, *(edge - low for edge in edges)])
+        most = np.sqrt(np.add.reduceat(np.abs(ours), parts) * np.add.reduceat(np.abs(theirs), parts))
+        products = ours * np.conj(theirs)
+        energies = np.abs(products).astype(np.float64)
+        if not energies.any() or not most.any():
+            return None
+        products /= np.sqrt(np.maximum(energies, np.finfo(np.float32).tiny)).astype(np.float32)
+        return cls(products, energies, float(most.sum()), int(low), size, len(first))
+
+    def delays(self, reach: int, count: int) -> list[int]:
+        """The delays within ±`reach` samples at which the sounds agree best, best first."""
+        import scipy.fft
+
+        spectrum = np.zeros(self.size, self.products.dtype)
+        spectrum[self.low : self.low + len(self.products)] = self.products
+        curve = np.abs(scipy.fft.ifft(spectrum))
+        curve = np.concatenate([curve[-reach:], curve[: reach + 1]])
+        found = []
+        for _ in range(count):
+            found.append(int(np.argmax(curve)) - reach)
+            curve[max(0, found[-1] + reach - APART) : found[-1] + reach + APART + 1] = 0
+        return found
+
+    def peak(self, delay: int) -> float:
+        """The likeness around a delay, by quarters of a sample: a copy's samples lie between ours."""
+        turns = 2j * np.pi / self.size * np.arange(self.low, self.low + len(self.products))
+        products = self.products * np.exp(turns * (delay - 0.5)).astype(self.products.dtype)
+        quarter = np.exp(turns / 4).astype(self.products.dtype)
+        peaks = []
+        for _ in range(5):
+            peaks.append(float(np.abs(products.sum())))
+            products = products * quarter
+        return max(peaks) / self.whole
+
+    def breadths(self) -> tuple[float, float]:
+        """How many frequencies bear the energy, and how many its root."""
+        frequencies, traces = (
+            float(each.sum() ** 2 / np.square(each).sum()) for each in (self.energies, np.sqrt(self.energies))
+        )
+        return frequencies * self.samples / self.size, traces * self.samples / self.size

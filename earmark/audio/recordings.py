@@ -18,7 +18,7 @@ import numpy as np
 
 from earmark.audio.decode import blocks
 from earmark.audio.fingerprint import DELAY, HOP, RATE, Fingerprint, Index, Samples, distance, fingerprint
-from earmark.audio.likeness import NONE, REACH, Likeness, likeness
+from earmark.audio.likeness import NONE, REACH, SURE, UNLIKE, Likeness, likeness
 from earmark.errors import EarmarkError
 
 PIECES, PIECE = 5, 3 * RATE
@@ -29,8 +29,6 @@ AT_ONCE = 1 << 23
 """Samples that are held while pairs are judged together, 34 MB; each sound is decoded once for them."""
 FARTHEST = 0.65
 """Bits that differ between fingerprints, at most: between transcoded ones it is .2, seldom .4."""
-UNSURE, SURE = 0.5, 0.95
-"""Likenesses between which another offset is tried."""
 LEAST_SHARE, LEAST = 0.5, 1 * RATE
 """What is common must be that share of the shorter sound, or so many samples."""
 NEARLY = 0.9
@@ -175,7 +173,7 @@ def _judged(pairs: Sequence[_Pair], prints: Mapping[Path, Fingerprint]) -> list[
                 for one, other in pieces
             ]
             best = max(best, _median(alike)) if alike else best
-            if not UNSURE <= best.value < SURE:
+            if not UNLIKE <= best.value < SURE:
                 break
         if match := _match(pair, best, prints):
             matches.append(match)

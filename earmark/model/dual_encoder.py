@@ -109,7 +109,7 @@ class DualEncoder(nn.Module):
         if model.audio.tower is not None:
             model._reader()
         try:
-            model.load_state_dict(load_file(weights))
+            model.load_state_dict(_of_today(load_file(weights)))
         except (SafetensorError, RuntimeError, OSError) as error:
             first = str(error).strip().splitlines()[0]
             raise DataError(f"{weights}: does not fit config.toml ({first}). Take both from one run.") from error
@@ -452,6 +452,25 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str,
             save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
         except SafetensorError as error:
             raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
+
+
+def _of_today(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a run by the names that they have now; version 0.1.0 had no towers."""
+    if "text.weight" not in state:
+        return state
+    renamed = {}
+    for name, value in state.items():
+        side, _, rest = name.partition(".")
+        if side == "text":
+            rest = f"head.{rest}"
+        elif rest.startswith(("bn0.", "conv_block")):
+            rest = f"tower.{rest}"
+        elif rest.startswith("fc1."):
+            rest = f"head.{rest}"
+        elif rest in ("head.weight", "head.bias"):
+            rest = rest.replace("head.", "head.out.")
+        renamed[f"{side}.{rest}"] = value
+    return renamed
 
 
 def _in_parts(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
