@@ -2,9 +2,9 @@
 
     python benchmarks/embed.py --data ../shared/data/library [--model yamnet] [--files 400]
 
-Everything that `earmark embed` does with a file counts: decoding, resampling, log-mel, network, keeping the vector in the
-cache (a temporary one). One thread; seconds are the process's own, so that a busy machine does not count. Ends with 1
-below the bound of 80.
+Everything that `earmark embed` does with a file counts: decoding, resampling, log-mel, network, keeping the vector in
+the cache (a temporary one). One thread; seconds are the process's own, so that a busy machine does not count. Ends with
+1 below the bound of 80.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def main() -> int:
             cache.features(path, frozen.read)
         spent, wall = time.process_time() - started, time.perf_counter() - wall
     heard = sum(seconds for _, seconds in lengths)
-    print(
-        f"{given.model}: {len(lengths)} files of {given.data.name}, {heard:.0f} s of sound, mean {heard / len(lengths):.1f} s"
-    )
+    mean = heard / len(lengths)
+    print(f"{given.model}: {len(lengths)} files of {given.data.name}, {heard:.0f} s of sound, mean {mean:.1f} s")
     print(f"{spent:.1f} s of one core ({wall:.1f} s by the clock): {heard / spent:.0f} times real time (bound {BOUND})")
     return int(heard / spent < BOUND)
 

@@ -43,11 +43,10 @@ def measured(recipe: Path, sets: list[str], table: Path, seed: int, folder: Path
         numbers = evaluate_run(run, collection, "evaluation")[0].numbers()
         there, unseen = numbers["text_to_audio"], numbers["text_to_audio_unseen_texts"]
         found[name] = [there["mAP"], there["hit@10"], unseen["mAP"]]
-        counts = f"{there['queries']} texts, {unseen['queries']} of them unseen, {len(collection.gallery('evaluation'))} clips"
-        print(
-            f"seed {seed} {name:9s} " + "  ".join(f"{value:.3f}" for value in found[name]),
-            f" {counts}, {seconds:.0f} s",
-        )
+        clips = len(collection.gallery("evaluation"))
+        counts = f"{there['queries']} texts, {unseen['queries']} of them unseen, {clips} clips"
+        shown = "  ".join(f"{value:.3f}" for value in found[name])
+        print(f"seed {seed} {name:9s} {shown}   {counts}, {seconds:.0f} s")
     return found
 
 

@@ -13,7 +13,18 @@ from earmark.errors import DataError
 from earmark.files import cache_folder
 from earmark.model import pretrained
 
-LIBRARIES = ("torch", "numpy", "scipy", "transformers", "safetensors", "soundfile", "av", "soxr")
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "transformers",
+    "huggingface_hub",
+    "safetensors",
+    "onnx",
+    "soundfile",
+    "av",
+    "soxr",
+)
 GB = 1e9
 
 
@@ -32,7 +43,8 @@ def findings() -> list[Finding]:
         Finding("earmark", f"{importlib.metadata.version('earmark')} on Python {platform.python_version()}"),
         *map(_library, LIBRARIES),
         *_devices(),
-        *map(_model, ("all-mpnet-base-v2", "all-MiniLM-L6-v2", "cnn14")),
+        _optional("sentence-transformers", "hub"),
+        *map(_model, ("all-mpnet-base-v2", "all-MiniLM-L6-v2", "yamnet", "aisfx", "cnn14")),
         *_folders(),
     ]
 
@@ -42,6 +54,13 @@ def _library(name: str) -> Finding:
         return Finding(name, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, f"not installed: pip install {name}", fine=False)
+
+
+def _optional(name: str, extra: str) -> Finding:
+    try:
+        return Finding(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, f"not installed; for models in its form: pip install 'earmark[{extra}]'")
 
 
 def _devices() -> list[Finding]:

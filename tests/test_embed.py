@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from test_model import panns_checkpoint, sentence_encoder_or_skip
+from test_yamnet import made_file
 from worlds import tone_world
 
 from earmark import Collection, load
@@ -110,6 +111,18 @@ def test_a_run_embeds_a_collection_too(world, tmp_path):
     second = train(heads, made, tmp_path / "second")
     assert load(second.run).embed_text("a tone").shape == (1, 16)
     assert load(second.run).embed_audio(files[:2]).shape == (2, 16)
+
+
+def test_joined_towers_of_several_rates_embed_the_same_below_another_run(world, tmp_path):
+    made_file(tmp_path / "models" / "yamnet")
+    (tmp_path / "heads.toml").write_text(HEADS)
+    sets = ["audio.encoder=cnn6+yamnet", "audio.train=false"]
+    first = train(Recipe.read(tmp_path / "heads.toml", sets), world, tmp_path / "run")
+    model = load(first.run)
+    assert model.inputs.clip_size == 512 + 1024
+    made = embed(world, str(tmp_path / "run"), jobs=1).collection
+    files = [made.audio_path(clip) for clip in made.clips]
+    np.testing.assert_allclose(made.clip_vectors.vectors, model.embed_audio(files), atol=1e-5)
 
 
 def test_where_nothing_can_be_embedded_the_old_vectors_stay(world):

@@ -526,3 +526,76 @@ def test_a_model_of_sentence_transformers_for_texts_alone_is_none(tmp_path):
             str(tmp_path / "text"), create_model_card=False
         )
     assert not hub.is_hub_model(tmp_path / "text")
+
+
+# In a run
+
+
+def test_claps_log_mels_are_varied_in_training(plain):
+    tower = hub.open_audio(plain.folder)
+    wave = sound(3 * RATE)
+    quiet, loud = tower.window(wave), tower.window(wave * 2)
+    heard = (quiet > -80) & (quiet < 20)
+    torch.testing.assert_close(tower.louder(quiet, 20 * np.log10(2))[heard], loud[heard], atol=0.01, rtol=0)
+    torch.manual_seed(0)
+    changed = tower.augmented(quiet, "spec") != quiet
+    assert 0 < changed.sum() < quiet.numel()
+
+
+def test_waveforms_take_a_gain_but_no_masks(sentence_model):
+    tower = hub.open_audio(sentence_model.folder)
+    wave = tower.window(sound(tower.rate))
+    torch.testing.assert_close(tower.louder(wave, 6.0), wave * 10**0.3)
+    with pytest.raises(ConfigError, match="reads no log-mels"):
+        tower.augmented(wave, "spec+gain")
+
+
+RECIPE = """
+[model]
+dim = 12
+[audio]
+encoder = "{folder}"
+train = {train}
+residual = 0.1
+dropout = 0.2
+[text]
+encoder = "{folder}"
+train = {train}
+residual = 0.1
+[train]
+max_epochs = 1
+lr = 1e-2
+precision = "fp32"
+[[objective]]
+loss = "infonce"
+batch = 4
+"""
+
+
+@pytest.mark.parametrize("train_towers", [False, True], ids=["frozen", "fine-tuned"])
+def test_clap_learns_from_a_collection_and_embeds_the_same_from_files(plain, tmp_path, train_towers):
+    from worlds import tone_world
+
+    from earmark import load
+    from earmark.learn.recipe import Recipe
+    from earmark.learn.train import train
+
+    collection = tone_world(tmp_path / "tones", clips=9)
+    recipe = tmp_path / "clap.toml"
+    recipe.write_text(RECIPE.format(folder=plain.folder, train=str(train_towers).lower()))
+    start = load(train(Recipe.read(recipe, ["train.max_epochs=0"]), collection, tmp_path / "start").run)
+    texts = hub.open_text(plain.folder)
+    with torch.inference_mode():
+        zero_shot = torch.nn.functional.normalize(texts(texts.tokens(TEXTS)), dim=1).numpy()
+    np.testing.assert_allclose(start.embed_text(TEXTS), zero_shot, atol=1e-5)  # residuals begin as what is there
+    model = load(train(Recipe.read(recipe), collection, tmp_path / "run").run)
+    assert any(name.startswith("audio.tower.") for name in model.state_dict()) is train_towers
+    assert any(name.startswith("text.tower.") for name in model.state_dict()) is train_towers
+    assert np.abs(model.embed_text(TEXTS) - zero_shot).max() > 1e-4
+    clips, captions, problems = model.embed_collection(collection, collection.clips, collection.captions)
+    assert not problems
+    files = [collection.audio_path(clip) for clip in collection.clips]
+    np.testing.assert_allclose(model.embed_audio(files), clips.vectors, atol=1e-5)
+    words = model.embed_text([caption.text for caption in collection.captions])
+    np.testing.assert_allclose(words, captions.vectors, atol=1e-5)
+    assert not np.allclose(model.embed_audio(files[:1]), start.embed_audio(files[:1]), atol=1e-4)

@@ -15,7 +15,7 @@ from earmark.audio.logmel import PAPER, least_samples
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError
 from earmark.model import pretrained
-from earmark.model.audio_encoders import AudioConfig, AudioEncoder, Frozen, load_pretrained
+from earmark.model.audio_encoders import AudioConfig, AudioEncoder, FrozenTower, load_pretrained
 from earmark.model.cnn import CNNS, Cnn14
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.settings import DualEncoderConfig, Inputs, ModelConfig
@@ -184,7 +184,7 @@ def test_settings_that_do_not_go_together_are_refused(settings, match):
 def test_a_frozen_tower_is_no_part_of_the_model_and_makes_one_vector_a_clip(tmp_path):
     panns_checkpoint("cnn6", tmp_path / "cnn6.pth")
     config = AudioConfig(encoder="cnn6", train=False, weights=str(tmp_path / "cnn6.pth"))
-    encoder = AudioEncoder(config, 8, vector_size=512, frozen=Frozen.of(config))
+    encoder = AudioEncoder(config, 8, vector_size=512, frozen=FrozenTower(config))
     assert {name.partition(".")[0] for name, _ in encoder.named_parameters()} == {"head"}
     wave = np.random.default_rng(0).standard_normal(40 * 8000).astype(np.float32) * 0.1
     found = encoder.reader.read_waveform(wave, 8000)

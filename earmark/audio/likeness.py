@@ -1,7 +1,8 @@
 """How far two waveforms are one, and from where on it is one recording rather than two sounds that are alike.
 
 The judgement follows how much there is to tell by. A sound of many frequencies that agrees with another in phase is
-the same recording; two beeps of one pitch agree as well and are not, so of few frequencies more is asked.
+the same recording; two beeps of one pitch agree as well and are not, so of few frequencies more is asked. The bounds
+are those of `benchmarks/duplicates.py` and of synthesised bells, tones, chirps and rhythms.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ PEAKS, APART = 4, RATE // 500
 """Delays that are tried: of a ringing sound several are nearly as good. They are 2 ms apart."""
 UNLIKE, SURE = 0.3, 0.95
 """Likenesses below and above which no other delay is tried."""
-TONAL, BEEP = (50.0, 400.0), 2.0
-"""Sounds of fewer frequencies and traces ring; of fewer still, they are one tone."""
-SAME, SAME_TONAL, EQUAL_TONAL = 0.76, 0.97, 0.88
+RINGING, BEEP = 250.0, 30.0
+"""Traces: a sound of fewer rings, one of fewer still is a tone."""
+SAME, SAME_RINGING, EQUAL_RINGING = 0.77, 0.97, 0.88
 """The least value of one recording; where it rings; where it rings, is as long and begins together."""
 
 
@@ -38,10 +39,8 @@ class Likeness(NamedTuple):
 
     value: float
     """0–1."""
-    frequencies: float
-    """How many bear the energy that both have: 1 of a tone, bandwidth × length of noise."""
     traces: float
-    """How many bear its square root: so many of a tone that begins, ends, or has noise beside it."""
+    """How many frequencies there are to tell by: few of a tone, most of noise (bandwidth × length)."""
     offset: int
     """Samples of the first before the second's first."""
     together: bool
@@ -49,14 +48,14 @@ class Likeness(NamedTuple):
 
     def same(self, contained: bool, as_long: bool) -> bool:
         """Whether it is one recording; `contained`: nearly all of one is in both, `as_long`: both are equally long."""
-        if self.frequencies >= TONAL[0] or self.traces >= TONAL[1]:
+        if self.traces >= RINGING:
             return self.value >= SAME
-        if not contained or (self.frequencies < BEEP and not as_long):
+        if not contained or (self.traces < BEEP and not as_long):
             return False
-        return self.value >= (EQUAL_TONAL if as_long and self.together else SAME_TONAL)
+        return self.value >= (EQUAL_RINGING if as_long and self.together else SAME_RINGING)
 
 
-NONE = Likeness(0.0, 0.0, 0.0, 0, False)
+NONE = Likeness(0.0, 0.0, 0, False)
 """Of sounds that share no part long enough, or are silent."""
 
 
@@ -66,7 +65,7 @@ def likeness(first: Samples, second: Samples, offset: int, reach: int = REACH) -
     With the spectra of the overlap X and Y: max over the delay τ of |Σ X Y* / √|X Y| · e^{iωτ}|, over the sum over the
     bands of √(Σ|X| Σ|Y|), which is 1 of equal sounds whatever their gain and polarity. The square root (half-way to a
     phase correlation) lets the quiet frequencies have their say, which tell two strokes of one bell apart. The
-    frequencies are (Σ|X Y|)² / Σ|X Y|².
+    traces are (Σ √|X Y|)² / Σ |X Y|.
     """
     common = _Common.of(*_overlap(first, second, offset), reach)
     best = NONE
@@ -85,7 +84,7 @@ def _judged(first: Samples, second: Samples, offset: int) -> Likeness:
     [delay] = common.delays(4, 1)
     offset += delay
     together = abs(_onset(first) - _onset(second) - offset) <= TOGETHER
-    return Likeness(common.peak(delay), *common.breadths(), offset, together)
+    return Likeness(common.peak(delay), common.traces(), offset, together)
 
 
 def _overlap(first: Samples, second: Samples, offset: int) -> tuple[Samples, Samples]:
@@ -161,9 +160,6 @@ class _Common(NamedTuple):
             products = products * quarter
         return max(peaks) / self.whole
 
-    def breadths(self) -> tuple[float, float]:
-        """How many frequencies bear the energy, and how many its root."""
-        frequencies, traces = (
-            float(each.sum() ** 2 / np.square(each).sum()) for each in (self.energies, np.sqrt(self.energies))
-        )
-        return frequencies * self.samples / self.size, traces * self.samples / self.size
+    def traces(self) -> float:
+        """How many frequencies bear the roots of the energies."""
+        return float(np.sqrt(self.energies).sum() ** 2 / self.energies.sum() * self.samples / self.size)

@@ -223,10 +223,9 @@ def _cuts(path: Path, samples: int, spans: Iterable[Span]) -> dict[Span, Samples
 
 
 def _median(tried: Sequence[Likeness]) -> Likeness:
-    """The likeness of the middle one of the pieces, with the frequencies of all."""
+    """The likeness of the middle one of the pieces, with the traces of all."""
     ranked = sorted(tried, key=lambda each: each.value)
-    frequencies, traces = (sum(each) for each in zip(*((one.frequencies, one.traces) for one in tried), strict=True))
-    return ranked[len(ranked) // 2]._replace(frequencies=frequencies, traces=traces)
+    return ranked[len(ranked) // 2]._replace(traces=sum(each.traces for each in tried))
 
 
 def _match(pair: _Pair, best: Likeness, prints: Mapping[Path, Fingerprint]) -> Match | None:

@@ -192,32 +192,16 @@ def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConf
         load_panns(path, tower, fc1)
 
 
-def _pretrained_tower(config: AudioConfig) -> AudioTower:
-    tower = random_tower(config)
-    load_pretrained(tower, None, config)
-    return tower.eval().requires_grad_(False)
-
-
 class Frozen:
-    """A tower that does not learn: looked up when it is first needed, and no part of the model's weights."""
+    """What makes one vector of a clip and does not learn: looked up when it is first needed, and no part of the model.
 
-    def __init__(
-        self, name: str, fingerprint: Callable[[], str], tower: Callable[[], AudioTower], *, expected: str = ""
-    ) -> None:
+    Also read and asked for by `embed`, as a tower that learns is by training.
+    """
+
+    def __init__(self, name: str, fingerprint: Callable[[], str], *, expected: str = "") -> None:
         """`expected` is the fingerprint that the weights had when the model was trained; empty: any."""
         self.name = name
-        self.device = torch.device("cpu")
-        self._fingerprint, self._tower, self._expected = fingerprint, tower, expected
-
-    @classmethod
-    def of(cls, config: AudioConfig, *, expected: str = "") -> Frozen:
-        """The tower of these settings, with pretrained weights."""
-        return cls(
-            config.encoder,
-            lambda: fingerprint(weights_of(config)),
-            lambda: _pretrained_tower(config),
-            expected=expected,
-        )
+        self._fingerprint, self._expected = fingerprint, expected
 
     @cached_property
     def fingerprint(self) -> str:
@@ -230,15 +214,53 @@ class Frozen:
             )
         return found
 
+    def move_to(self, device: torch.device) -> None:
+        """Embeds there from now on."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Of the vectors."""
+        raise NotImplementedError
+
+    @property
+    def front_end(self) -> str:
+        """What it makes of sound, as JSON."""
+        raise NotImplementedError
+
+    @property
+    def made_by(self) -> str:
+        """What decides its vectors: the key of the cache."""
+        raise NotImplementedError
+
+    def read(self, path: Path) -> Features:
+        """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
+        raise NotImplementedError
+
+    def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
+        """The vector of mono samples at `rate` Hz."""
+        raise NotImplementedError
+
+
+class FrozenTower(Frozen):
+    """A pretrained tower: the mean of its vectors over a clip's windows, weighted by length."""
+
+    def __init__(self, config: AudioConfig, *, expected: str = "") -> None:
+        super().__init__(config.encoder, lambda: fingerprint(weights_of(config)), expected=expected)
+        self._config = config
+        self._device = torch.device("cpu")
+
     @cached_property
     def tower(self) -> AudioTower:
         """The tower, in evaluation mode."""
         _ = self.fingerprint
-        return self._tower()
+        tower = random_tower(self._config)
+        load_pretrained(tower, None, self._config)
+        return tower.eval().requires_grad_(False)
 
     def move_to(self, device: torch.device) -> None:
         """Embeds there from now on."""
-        self.device = device
+        self._device = device
 
     @property
     def size(self) -> int:
@@ -265,9 +287,8 @@ class Frozen:
 
     @torch.inference_mode()
     def _vector(self, features: Features) -> Features:
-        """A clip's one vector [size] in place of its windows: their mean, weighted by length."""
-        tower = self.tower.to(self.device)
-        parts = [tower([window.to(self.device)])[0].float().cpu() for window in features.windows]
+        tower = self.tower.to(self._device)
+        parts = [tower([window.to(self._device)])[0].float().cpu() for window in features.windows]
         weights = torch.tensor(features.seconds) / sum(features.seconds)
         mean = (torch.stack(parts) * weights[:, None]).sum(dim=0)
         vector = F.normalize(mean, dim=0) if tower.unit else mean
@@ -279,8 +300,7 @@ class Joined(Frozen):
 
     def __init__(self, parts: Sequence[Frozen], *, expected: str = "") -> None:
         self.parts = parts
-        name = "+".join(part.name for part in parts)
-        super().__init__(name, self._of_all, lambda: parts[0].tower, expected=expected)
+        super().__init__("+".join(part.name for part in parts), self._of_all, expected=expected)
 
     def move_to(self, device: torch.device) -> None:
         """Embeds there from now on."""
@@ -322,10 +342,10 @@ def frozen_of(config: AudioConfig, *, expected: str = "") -> Frozen:
     """The frozen tower, or towers, of these settings."""
     names = config.encoder.split("+") if is_named(config.encoder) else [config.encoder]
     if len(names) == 1:
-        return Frozen.of(config, expected=expected)
+        return FrozenTower(config, expected=expected)
     if config.weights != "pretrained":
         raise ConfigError(f'audio.weights = {config.weights!r} with {config.encoder!r}; expected "pretrained".')
-    return Joined([Frozen.of(replace(config, encoder=name)) for name in names], expected=expected)
+    return Joined([FrozenTower(replace(config, encoder=name)) for name in names], expected=expected)
 
 
 # The encoder
@@ -351,7 +371,7 @@ class AudioEncoder(nn.Module):
         """Takes the weights that the settings name."""
         if self.tower is not None:
             load_pretrained(self.tower, self.head, self.config)
-        elif self.frozen is not None and isinstance(self.head, PannsHead):
+        elif isinstance(self.frozen, FrozenTower) and isinstance(self.head, PannsHead):
             load_pretrained(self.frozen.tower, self.head, self.config)
 
     @property

@@ -6,10 +6,13 @@ encoders) and `model.safetensors` (plain tensors; nothing is ever unpickled).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,7 +110,7 @@ class DualEncoder(nn.Module):
         model = cls(DualEncoderConfig.from_tables(tables, str(path)), inputs)
         model.source = str(path)
         if model.audio.tower is not None:
-            model._reader()
+            model.reader()
         try:
             model.load_state_dict(_of_today(load_file(weights)))
         except (SafetensorError, RuntimeError, OSError) as error:
@@ -210,12 +213,12 @@ class DualEncoder(nn.Module):
 
     def _features(self, sound: Path | str | NDArray[Any], rate: int | None) -> Features:
         if isinstance(sound, str | Path | bytes):
-            return self._reader().read(Path(os.fsdecode(sound)))
+            return self.reader().read(Path(os.fsdecode(sound)))
         if rate is None:
             raise ConfigError("a waveform without its rate; expected embed_audio(waveform, rate=44100), say.")
-        return self._reader().read_waveform(np.asarray(sound), rate)
+        return self.reader().read_waveform(np.asarray(sound), rate)
 
-    def _reader(self) -> AudioTower | Frozen:
+    def reader(self) -> AudioTower | Frozen:
         """What reads sounds. Raises `DataError` where it would read them otherwise than in training."""
         reader = self.audio.reader
         if isinstance(reader, Frozen):
@@ -384,7 +387,7 @@ class DualEncoder(nn.Module):
         """
         if self.config.audio.encoder == VECTORS:
             return vector_features(vectors_of(collection, "clip", self.inputs), clips)
-        reader = self._reader()
+        reader = self.reader()
         cache = FeatureCache(reader.made_by)
 
         def read(clip: Clip) -> Features | Problem:
@@ -395,7 +398,7 @@ class DualEncoder(nn.Module):
 
         found: dict[str, Features] = {}
         problems: list[Problem] = []
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for done, (clip, result) in enumerate(zip(clips, pool.map(read, clips), strict=True), start=1):
                 if isinstance(result, Problem):
                     problems.append(result)
@@ -454,6 +457,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str,
             raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block torch computes each operation on one thread: the callers are the parallelism."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _of_today(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a run by the names that they have now; version 0.1.0 had no towers."""
     if "text.weight" not in state:
@@ -497,7 +511,7 @@ def frozen_tower(name: str, *, expected: str = "") -> Frozen:
     PANNs' networks read their own log-mel.
     """
     if is_run(name):
-        return Frozen(name, lambda: run_fingerprint(Path(name)), lambda: RunTower(Path(name)), expected=expected)
+        return FrozenRun(Path(name), expected=expected)
     return frozen_of(AudioConfig(encoder=name, train=False, log_mel="panns"), expected=expected)
 
 
@@ -512,35 +526,54 @@ def is_run(name: str) -> bool:
 
 
 def run_fingerprint(folder: Path) -> str:
-    """32 hex digits that change with the run's weights."""
-    return fingerprint(folder / "model.safetensors")
+    """32 hex digits that change with the run's weights and settings, and with what fed its encoders."""
+    tables = read_toml(folder / "config.toml")
+    settings = json.dumps([tables.get(name) for name in ("model", "audio", "text", "inputs")], sort_keys=True)
+    return hashlib.sha256(f"{fingerprint(folder / 'model.safetensors')} {settings}".encode()).hexdigest()[:32]
 
 
-class RunTower(AudioTower):
-    """A whole trained model as a tower below another one: unit embeddings of windows."""
+class FrozenRun(Frozen):
+    """A whole trained model below another one: its vectors are unit embeddings of clips."""
 
-    unit = True
+    def __init__(self, folder: Path, *, expected: str = "") -> None:
+        super().__init__(str(folder), lambda: run_fingerprint(folder), expected=expected)
+        self._folder = folder
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._model = (DualEncoder.load(folder),)  # a tuple, so that its weights are no part of this module's
-        reader = self._model[0].audio.reader
-        tower = reader.tower if isinstance(reader, Frozen) else reader
-        self.rate, self.longest_s, self.size = tower.rate, tower.longest_s, self._model[0].config.model.dim
-        self._front_end = tower.front_end
+    @cached_property
+    def _model(self) -> DualEncoder:
+        _ = self.fingerprint
+        return DualEncoder.load(self._folder)
+
+    def move_to(self, device: torch.device) -> None:
+        """Embeds there from now on."""
+        self._model.to(device)
+
+    @property
+    def size(self) -> int:
+        """Of the embeddings."""
+        return self._model.config.model.dim
 
     @property
     def front_end(self) -> str:
         """What the model's own tower makes of sound, as JSON."""
-        return self._front_end
+        return self._model.audio.reader.front_end
 
-    def window(self, samples: NDArray[np.float32]) -> Tensor:
-        """The unit embedding [dim] of one window."""
-        return torch.from_numpy(self._model[0].embed_audio(samples, self.rate)[0])
+    @property
+    def made_by(self) -> str:
+        """What decides its vectors: the key of the cache."""
+        return f"embeddings of a run {self.fingerprint}: {self._model.audio.reader.made_by}"
 
-    def forward(self, windows: Sequence[Tensor]) -> Tensor:
-        """[window, dim]."""
-        return torch.stack(list(windows))
+    def read(self, path: Path) -> Features:
+        """The embedding of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
+        return self._embedding(self._model.reader().read(path))
+
+    def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
+        """The embedding of mono samples at `rate` Hz."""
+        return self._embedding(self._model.reader().read_waveform(samples, rate))
+
+    def _embedding(self, features: Features) -> Features:
+        vector = torch.from_numpy(self._model.embed_features([features])[0])
+        return Features([vector], [sum(features.seconds)], features.odd)
 
 
 class RunTexts:

@@ -32,6 +32,8 @@ AGREE = 1e-4
 FROM_DISK: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "ignore_mismatched_sizes": True}
 """What does not fit is refused by name, by `_with_all_weights`."""
+FLOOR_DB = -100.0
+"""Of CLAP's log-mels: its extractor's least energy is 1e-10."""
 
 
 def is_hub_model(folder: Path) -> bool:
@@ -128,6 +130,10 @@ class ClapAudio(AudioTower):
         made = self._extractor(samples, sampling_rate=self.rate, return_tensors="np")
         return torch.from_numpy(np.array(made["input_features"][0][0]))  # fused: four times the same
 
+    def louder(self, window: Tensor, decibels: float) -> Tensor:
+        """The log-mel of the sound made louder; it is in decibels, with a floor."""
+        return (window + decibels).clamp_min(FLOOR_DB)
+
     def forward(self, windows: Sequence[Tensor]) -> Tensor:
         """Unit vectors [window, size] of log-mels [frame, band] of one length."""
         log_mels = torch.stack(list(windows)).unsqueeze(1).to(next(self.parameters()).device)
@@ -214,6 +220,10 @@ class SentenceTransformersAudio(AudioTower):
     def window(self, samples: NDArray[np.float32]) -> Tensor:
         """The samples at `rate`, padded with silence to 0.1 s where the model needs it."""
         return torch.from_numpy(np.pad(samples, (0, max(0, self._least - len(samples)))))
+
+    def louder(self, window: Tensor, decibels: float) -> Tensor:
+        """The waveform made louder."""
+        return window * 10 ** (decibels / 20)
 
     def forward(self, windows: Sequence[Tensor]) -> Tensor:
         """Vectors [window, size] of waveforms of any lengths."""

@@ -109,7 +109,7 @@ def fingerprint(path: Path) -> str:
     digest = hashlib.sha256()
     kinds = (".safetensors", ".bin", ".json", ".txt", ".model", ".pth", ".onnx", ".data", ".csv")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    kept = [file for file in files if file.suffix in kinds]
+    kept = [file for file in files if path.is_file() or file.suffix in kinds]
     for file in kept:
         digest.update(file.relative_to(path).as_posix().encode() + b"\0" if path.is_dir() else b"")
         with file.open("rb") as stream:

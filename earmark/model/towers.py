@@ -62,8 +62,22 @@ class AudioTower(nn.Module):
         raise NotImplementedError
 
     def augmented(self, window: Tensor, how: str) -> Tensor:
-        """The features as they are varied in training: `how` is "spec", "gain" or "spec+gain"."""
-        raise ConfigError(f'audio.augment = "{how}": only for encoders that read log-mels. Take "none".')
+        """The features as they are varied in training: `how` is "spec", "gain" or "spec+gain".
+
+        Stripes of time and of bands at the clip's mean (SpecAugment, Park et al., 2019), louder or quieter by a random
+        gain, or both. Random numbers are torch's. Raises `ConfigError` where the features are no log-mels.
+        """
+        if "gain" in how:
+            window = self.louder(window, (2 * float(torch.rand(())) - 1) * GAIN_DB)
+        if "spec" not in how:
+            return window
+        if window.ndim != 2:
+            raise ConfigError(f'audio.augment = "{how}": this encoder reads no log-mels. Take "gain", or "none".')
+        return _masked(window)
+
+    def louder(self, window: Tensor, decibels: float) -> Tensor:
+        """The features that the sound would have, made louder by so many decibels."""
+        raise NotImplementedError
 
     @property
     def made_by(self) -> str:
@@ -127,14 +141,9 @@ class LogMelTower(AudioTower):
         padded = np.pad(samples, (0, max(0, self.least - len(samples))))
         return log_mel(padded, self.rate, self.settings)
 
-    def augmented(self, window: Tensor, how: str) -> Tensor:
-        """The log-mel with stripes of time and of bands at the clip's mean (SpecAugment, Park et al., 2019), louder or
-        quieter by a random gain, or both. Random numbers are torch's.
-        """
-        if "gain" in how:
-            gain = (2 * float(torch.rand(())) - 1) * GAIN_DB
-            window = louder(window, gain, self.settings)
-        return _masked(window) if "spec" in how else window
+    def louder(self, window: Tensor, decibels: float) -> Tensor:
+        """The log-mel that the sound would have, made louder by so many decibels."""
+        return louder(window, decibels, self.settings)
 
 
 def _masked(window: Tensor) -> Tensor:
