@@ -3,7 +3,8 @@
     python benchmarks/library.py ../shared/data/library.csv [--recipe recipes/library.toml] [--seeds 0 1 2 3 4]
 
 A holdout keeps a fifth of the clips apart by `group`; each distinct text is a query against the clips kept apart.
-Nothing of them is seen in training, and the recipe was not chosen on them. "unseen" counts the queries alone whose
+Nothing of them is seen in training; the recipe was chosen on inner holdouts of their development parts, so a clip of
+one holdout can have stood in another's inner evaluation (LAB.md). "unseen" counts the queries alone whose
 text stands in no training clip's caption. Ends with 1 where the mean mAP is below 1.3 times the untrained one, of all
 texts or of the unseen ones.
 """

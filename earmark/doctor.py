@@ -71,7 +71,7 @@ def _devices() -> list[Finding]:
     clash = importlib.util.find_spec("torchaudio") is not None
     return [
         Finding("processors", f"{os.cpu_count()}, torch uses {torch.get_num_threads()}"),
-        Finding("bf16 on the processor", "yes: CNN14 trains in it" if bf16 else "no: CNN14 trains in fp32"),
+        Finding("bf16 on the processor", "yes: CNNs train in it" if bf16 else "no: CNNs train in fp32"),
         Finding("GPU", ", ".join(gpus) or "none: training runs on the processor"),
         Finding(
             "torchaudio", "installed: transformers may crash with it" if clash else "not installed", fine=not clash

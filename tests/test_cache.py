@@ -41,7 +41,7 @@ batch = 4
 def made(path: Path) -> Features:
     """Features that the content decides."""
     seed = len(path.read_bytes())
-    windows = [torch.randn(40, 8, generator=torch.Generator().manual_seed(seed + each)) for each in range(2)]
+    windows = [torch.randn(400, 16, generator=torch.Generator().manual_seed(seed + each)) for each in range(2)]
     return Features(windows, [30.0, 12.5], ["clipping: peaks at 1.2"])
 
 

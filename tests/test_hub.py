@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from earmark.errors import ConfigError, DataError
 from earmark.model import hub
+from earmark.model.audio_encoders import AudioConfig, AudioEncoder
 from earmark.model.text_encoders import SentenceEncoder
 from earmark.model.towers import quiet_transformers
 
@@ -547,7 +548,7 @@ def test_waveforms_take_a_gain_but_no_masks(sentence_model):
     wave = tower.window(sound(tower.rate))
     torch.testing.assert_close(tower.louder(wave, 6.0), wave * 10**0.3)
     with pytest.raises(ConfigError, match="reads no log-mels"):
-        tower.augmented(wave, "spec+gain")
+        AudioEncoder(AudioConfig(str(sentence_model.folder), augment="spec+gain"), 8)
 
 
 RECIPE = """

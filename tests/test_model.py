@@ -217,6 +217,7 @@ def test_fingerprint_follows_the_bytes(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"1")
     first = pretrained.fingerprint(tmp_path)
     (tmp_path / "README.md").write_text("changes nothing")
+    (tmp_path / ".gitattributes").write_text("nor does this")
     assert pretrained.fingerprint(tmp_path) == first
     (tmp_path / "model.safetensors").write_bytes(b"2")
     assert pretrained.fingerprint(tmp_path) != first

@@ -17,9 +17,12 @@ from earmark.audio.logmel import PANNS, PAPER, YAMNET, log_mel, louder
 from earmark.errors import ConfigError
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
+from earmark.model.aisfx import AiSfx
 from earmark.model.audio_encoders import AudioConfig, AudioEncoder, Bridge
+from earmark.model.cnn import Cnn6
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Residual, TextConfig, TextEncoder
+from earmark.model.yamnet import YamNet
 
 SMALL = "all-MiniLM-L6-v2"
 
@@ -62,6 +65,13 @@ def test_augmentation_varies_training_alone_and_follows_the_seed():
     assert torch.equal(out(varied, 0), out(varied, 0))
     assert not torch.allclose(out(varied, 0), out(varied, 1))
     assert all(torch.equal(clip, before) for clip, before in zip(clips, kept, strict=True))  # cached ones stay
+
+
+@pytest.mark.parametrize("tower", [Cnn6(width=2), YamNet(), AiSfx()], ids=["cnn", "yamnet", "aisfx"])
+def test_a_gain_on_a_towers_features_is_that_on_the_sound(tower):
+    wave = (0.1 * np.random.default_rng(0).standard_normal(2 * tower.rate)).astype(np.float32)
+    louder_wave = (wave * 10 ** (4 / 20)).astype(np.float32)
+    torch.testing.assert_close(tower.louder(tower.window(wave), 4.0), tower.window(louder_wave), atol=1e-2, rtol=1e-3)
 
 
 def test_masks_are_stripes_at_the_mean():

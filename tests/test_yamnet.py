@@ -113,7 +113,7 @@ class Reference:
 
 def loaded(folder: Path, *, classes: bool = True) -> YamNet:
     tower = YamNet(classes=classes)
-    tower.load_onnx(folder / "model.onnx")
+    tower.load(folder / "model.onnx")
     return tower.eval()
 
 
@@ -178,13 +178,13 @@ def test_all_layers_learn():
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "model.onnx").write_text("not an ONNX file")
     with pytest.raises(DataError, match="not YAMNet's ONNX file"):
-        YamNet().load_onnx(tmp_path / "model.onnx")
+        YamNet().load(tmp_path / "model.onnx")
     with pytest.raises(DataError, match="not YAMNet's ONNX file"):
-        YamNet().load_onnx(tmp_path / "none.onnx")
+        YamNet().load(tmp_path / "none.onnx")
     folder = made_file(tmp_path / "cut")
     (folder / "model.data").write_bytes(b"short")
     with pytest.raises(DataError, match="not YAMNet's ONNX file"):
-        YamNet().load_onnx(folder / "model.onnx")
+        YamNet().load(folder / "model.onnx")
     (folder / "yamnet_class_map.csv").write_text("index,mid,display_name\n0,/m/0,Speech\n")
     with pytest.raises(DataError, match="1 classes; expected 521"):
         class_names(folder)

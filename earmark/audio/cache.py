@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +24,9 @@ from earmark.errors import DataError
 from earmark.files import cache_folder, write_text, writing
 
 FORMAT = 1
-"""Of entries; a new number makes all anew."""
+"""Of entries, and of how sounds are read: raise it whenever decoding, a log-mel or a tower gives other numbers."""
+HELD = 8192
+"""Entries of so many numbers or fewer (vectors) are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def _read(entry: Path) -> Features:
             shapes = [file.get_slice(str(place)).get_shape() for place in range(len(seconds))]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{entry}: not an entry of the cache ({error}). Delete it.") from error
-        if all(len(shape) == 1 for shape in shapes):  # vectors are small: no file is opened for them again
+        if sum(math.prod(shape) for shape in shapes) <= HELD:  # no file is opened for them again
             return Features([file.get_tensor(str(place)).clone() for place in range(len(seconds))], seconds, odd)
     return Features(MappedWindows(entry, len(seconds)), seconds, odd)
 

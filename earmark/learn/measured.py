@@ -13,6 +13,7 @@ from earmark.errors import Problem
 from earmark.measure.evaluate import Evaluation, Scorer, evaluate
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
+from earmark.model.towers import best_device
 
 
 class Scored(NamedTuple):
@@ -45,6 +46,7 @@ class Seen:
 
 def score(model: DualEncoder, collection: Collection, split: str | None, progress: Progress | None = None) -> Scored:
     """The model's scores of the split's clips and captions, and of its rated pairs; None is all but `*-lists`."""
+    model.to(best_device())
     rated = {rating.clip_id for rating in collection.rated(split)}
     asked = {rating.caption_id for rating in collection.rated(split)}
     inside = {clip.clip_id for clip in collection.gallery(split)}

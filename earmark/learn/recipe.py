@@ -38,7 +38,7 @@ class TrainConfig:
     """The split that it is measured on; empty: `validation`, or else a tenth of development kept apart by group."""
     seed: int = 0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of the audio encoder's pass in training; "auto" is bf16 for CNN14 where the machine computes in it."""
+    """Of the audio encoder's pass in training; "auto" is bf16 for CNNs that learn, where the machine has it."""
 
     @property
     def watched(self) -> str:

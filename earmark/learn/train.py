@@ -28,9 +28,11 @@ from earmark.learn.inputs import Inputs, read_inputs
 from earmark.learn.objectives import Objective, check_learnable, make_objective
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
+from earmark.measure.evaluate import query_blocks
 from earmark.measure.metrics import average_precision
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
+from earmark.model.towers import best_device
 
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch; there is one after every epoch too."""
@@ -56,7 +58,7 @@ def train(
     collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed, spared=spared)
     with run.claimed(out, recipe, collection, resume):
         model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
-        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(best_device())
         bf16 = uses_bf16(config, model)
         objectives, monitored, inputs, problems = _prepared(recipe, collection, monitor_split, model, progress)
         seen = {clip for objective in objectives for clip in objective.clip_ids}
@@ -241,10 +243,14 @@ def _validated(
     wanted |= dict.fromkeys(gallery)
     place = {clip: at for at, clip in enumerate(wanted)}
     clips = torch.from_numpy(model.embed_features([inputs.features[clip] for clip in wanted]))
-    captions = torch.from_numpy(model.embed_text_features(inputs.captions))
+    unread = {clip.clip_id for clip in collection.gallery(split)} - set(inputs.features)
+    queries = [caption.caption_id for caption in collection.query_captions(split, unread)]
+    asked = dict.fromkeys([*queries, *(item.caption_id for objective in objectives for item in objective.items)])
+    row = {caption: at for at, caption in enumerate(asked)}
+    captions = torch.from_numpy(model.embed_text_features(inputs.captions_of(list(asked))))
 
     def scores(caption_ids: Sequence[str], clip_ids: Sequence[str]) -> Tensor:
-        return captions[[inputs.row[c] for c in caption_ids]] @ clips[[place[c] for c in clip_ids]].T
+        return captions[[row[c] for c in caption_ids]] @ clips[[place[c] for c in clip_ids]].T
 
     total = 0.0
     for at, objective in enumerate(objectives):
@@ -253,8 +259,9 @@ def _validated(
             loss = objective(scores(block.caption_ids, block.clip_ids), block.values, block.judged)
             summed += float(loss) * (step.stop - step.start)
         total += objective.config.weight * summed / len(objective.items)
-    unread = {clip.clip_id for clip in collection.gallery(split)} - set(inputs.features)
-    queries = [caption.caption_id for caption in collection.query_captions(split, unread)]
-    values, _ = collection.relevance("captions", split).block(queries, gallery)
-    precision = average_precision(scores(queries, gallery).numpy(), values)
-    return {"val_loss": total, "val_mAP": float(np.nanmean(precision))}
+    relevance = collection.relevance("captions", split)
+    precision = [
+        average_precision(scores(some, gallery).numpy(), relevance.block(some, gallery)[0])
+        for some in query_blocks(queries)
+    ]
+    return {"val_loss": total, "val_mAP": float(np.nanmean(np.concatenate(precision)))}

@@ -138,7 +138,8 @@ def _part(direction: Direction, places: Sequence[int]) -> Direction:
     return Direction(queries, clips, {name: values[list(places)] for name, values in direction.values.items()})
 
 
-def _blocks(queries: Sequence[str]) -> Iterator[Sequence[str]]:
+def query_blocks(queries: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The queries in parts, so that no more than a part's scores are held at once."""
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         yield queries[start : start + QUERIES_AT_ONCE]
 
@@ -147,7 +148,7 @@ def _retrieval(
     queries: Sequence[str], items: Sequence[str], scorer: Scorer, relevance: Relevance
 ) -> dict[str, NDArray[np.float64]]:
     """Every measure, [query]."""
-    parts = [metrics.retrieval(scorer(some, items), relevance.block(some, items)[0]) for some in _blocks(queries)]
+    parts = [metrics.retrieval(scorer(some, items), relevance.block(some, items)[0]) for some in query_blocks(queries)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -159,7 +160,7 @@ def _rated(collection: Collection, split: str | None, scorer: Scorer, without: f
         return None
     scores: dict[tuple[str, str], float] = {}
     ndcg = []
-    for captions in _blocks(relevance.caption_ids):
+    for captions in query_blocks(relevance.caption_ids):
         clips = relevance.restrict(captions=captions).clip_ids
         values, judged = relevance.block(captions, clips)
         block = scorer(captions, clips)
@@ -289,7 +290,7 @@ def _trec_lines(
 ) -> Iterator[str]:
     """`query Q0 item rank score earmark`, best first."""
     names = [quoted(item) for item in items]
-    for some in _blocks(queries):
+    for some in query_blocks(queries):
         scores = scorer(some, items)
         keep = judged.block(some, items)[1] if judged else np.ones(scores.shape, dtype=np.bool_)
         order = np.argsort(np.where(keep, -scores, np.inf), axis=1, kind="stable")[:, :TREC_DEPTH]

@@ -40,7 +40,7 @@ class AiSfx(LogMelTower):
     in_bf16 = True
 
     def __init__(self) -> None:
-        """Random weights; `load_checkpoint` puts the published ones in place."""
+        """Random weights; `load` puts the published ones in place."""
         super().__init__(AISFX, 1)
         for place, (inputs, outputs) in enumerate(pairwise((1, *WIDTHS)), start=1):
             self.add_module(f"conv_block{place}", _ConvBlock(inputs, outputs))
@@ -71,7 +71,11 @@ class AiSfx(LogMelTower):
             x = F.max_pool2d(x, 2) if place < len(WIDTHS) else x
         return x.mean(dim=3).amax(dim=2)
 
-    def load_checkpoint(self, path: Path) -> None:
+    def louder(self, window: Tensor, decibels: float) -> Tensor:
+        """The same log-mel: every window is brought to full scale first, so a gain changes nothing."""
+        return window
+
+    def load(self, path: Path) -> None:
         """Takes the weights of the published checkpoint. Raises `DataError` where it is another file."""
         # the file holds numpy scalars too, which torch's safe loader takes by name only
         named = (multiarray.scalar, "numpy.core.multiarray.scalar")

@@ -31,7 +31,7 @@ from earmark.errors import ConfigError, DataError
 from earmark.model import hub
 from earmark.model.aisfx import AiSfx
 from earmark.model.cnn import CNNS as CNNS
-from earmark.model.cnn import Cnn, kaiming, load_panns
+from earmark.model.cnn import Cnn, kaiming
 from earmark.model.cnn import Cnn14 as Cnn14
 from earmark.model.pretrained import find, fingerprint
 from earmark.model.text_encoders import VECTORS, Residual
@@ -40,8 +40,6 @@ from earmark.model.yamnet import CLASSES, EMBEDDING, YamNet, class_names
 
 LARGEST = 1 << 16
 """Of a layer's width: beyond is a slip of the keyboard."""
-NAMES = (*CNNS, "yamnet", "aisfx")
-"""Towers of earmark's own; frozen ones may be joined with +."""
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
 
 
@@ -143,24 +141,31 @@ def _head(config: AudioConfig, size: int, dim: int) -> nn.Module:
 
 def is_named(name: str) -> bool:
     """Whether the name is one of earmark's own (or several, with + between), not a hub model's."""
-    return name == VECTORS or all(part in NAMES for part in name.split("+"))
+    return name == VECTORS or all(part in TOWERS for part in name.split("+"))
+
+
+def _cnn(config: AudioConfig) -> AudioTower:
+    dropout, settings = min(0.2, config.dropout), LOG_MELS[config.log_mel]
+    return CNNS[config.encoder](width=config.width, dropout=dropout, settings=settings)
+
+
+TOWERS: dict[str, Callable[[AudioConfig], AudioTower]] = {
+    **dict.fromkeys(CNNS, _cnn),
+    "yamnet": lambda config: YamNet(classes=config.bridge),
+    "aisfx": lambda config: AiSfx(),
+}
+"""Name → tower of earmark's own, with random weights; frozen ones may be joined with +."""
 
 
 def random_tower(config: AudioConfig) -> AudioTower:
     """The tower of these settings with random weights; a hub model's come with it, since its shapes do."""
-    if config.encoder in CNNS:
-        return CNNS[config.encoder](
-            width=config.width, dropout=min(0.2, config.dropout), settings=LOG_MELS[config.log_mel]
-        )
-    if config.encoder == "yamnet":
-        return YamNet(classes=config.bridge)
-    if config.encoder == "aisfx":
-        return AiSfx()
+    if config.encoder in TOWERS:
+        return TOWERS[config.encoder](config)
     folder = find(config.encoder)
     if not hub.is_hub_model(folder):
         raise ConfigError(
             f"audio.encoder = {config.encoder!r}: {folder} is no audio–text model; expected CLAP or an audio model of "
-            f"sentence-transformers, or one of {', '.join([*NAMES, VECTORS])}."
+            f"sentence-transformers, or one of {', '.join([*TOWERS, VECTORS])}."
         )
     return hub.open_audio(folder)
 
@@ -183,13 +188,10 @@ def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConf
     if config.weights == "none" or not is_named(config.encoder):
         return
     path = weights_of(config)
-    if isinstance(tower, YamNet):
-        tower.load_onnx(path if path.is_file() else path / "model.onnx")
-    elif isinstance(tower, AiSfx):
-        tower.load_checkpoint(path)
-    elif isinstance(tower, Cnn):
-        fc1 = head.fc1 if isinstance(head, PannsHead) else nn.Linear(tower.size, tower.size)
-        load_panns(path, tower, fc1)
+    if isinstance(tower, Cnn) and isinstance(head, PannsHead):
+        tower.load(path, head.fc1)
+    else:
+        tower.load(path)
 
 
 class Frozen:
@@ -275,7 +277,8 @@ class FrozenTower(Frozen):
     @property
     def made_by(self) -> str:
         """What decides its vectors: the key of the cache."""
-        return f"vectors of {self.name} {self.fingerprint}: {self.size} values, {self.tower.made_by}"
+        made_by = f"{self.name} {self.fingerprint}: {self.size} values, {self.tower.made_by}"
+        return f"vectors of {made_by}, on {self._device.type}"
 
     def read(self, path: Path) -> Features:
         """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
@@ -365,6 +368,10 @@ class AudioEncoder(nn.Module):
         self.config = config
         self.frozen = frozen
         self.tower = None if is_frozen(config) else random_tower(config)
+        if self.tower is not None and "spec" in config.augment and not self.tower.reads_log_mels:
+            raise ConfigError(
+                f'audio.augment = "{config.augment}": {config.encoder} reads no log-mels. Take "gain", or "none".'
+            )
         self.head = _head(config, self.tower.size if self.tower else vector_size, dim)
 
     def load_pretrained(self) -> None:

@@ -55,6 +55,28 @@ class Cnn(LogMelTower):
             lengths = lengths // 2
         return _pooled(x.mean(dim=2), lengths)
 
+    def load(self, path: Path, fc1: nn.Linear | None = None) -> None:
+        """Takes the layers, and `fc1` on top of them, from a published checkpoint of PANNs.
+
+        Raises `DataError` where the file is none, or names or shapes differ.
+        """
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch.load raises whatever the bytes make it raise
+            raise DataError(f"{path}: not a PANNs checkpoint ({type(error).__name__}). Download it again.") from error
+        state = state.get("model", state) if isinstance(state, dict) else {}
+        above = {f"fc1.{name}": value for name, value in fc1.state_dict().items()} if fc1 else {}
+        own = self.state_dict() | above
+        wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
+        if wrong:
+            raise DataError(
+                f"{path}: {len(wrong)} of {len(own)} layers are missing or of another shape, {wrong[0]} first; "
+                f"expected {type(self).__name__} of 64 bands. Use audio.width = 64, and audio.hidden = 0."
+            )
+        self.load_state_dict({name: state[name] for name in self.state_dict()})
+        if fc1:
+            fc1.load_state_dict({name: state[f"fc1.{name}"] for name in fc1.state_dict()})
+
 
 class Cnn14(Cnn):
     """CNN14: six blocks of two 3 × 3 convolutions. Six poolings need 64 frames."""
@@ -78,27 +100,6 @@ class Cnn6(Cnn):
 
 
 CNNS: dict[str, type[Cnn]] = {"cnn14": Cnn14, "cnn10": Cnn10, "cnn6": Cnn6}
-
-
-def load_panns(path: Path, tower: Cnn, fc1: nn.Linear) -> None:
-    """Takes the layers of the tower and `fc1` on top of it from a published checkpoint of PANNs.
-
-    Raises `DataError` where the file is none, or names or shapes differ.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises whatever the bytes make it raise
-        raise DataError(f"{path}: not a PANNs checkpoint ({type(error).__name__}). Download it again.") from error
-    state = state.get("model", state) if isinstance(state, dict) else {}
-    own = {**tower.state_dict(), **{f"fc1.{name}": value for name, value in fc1.state_dict().items()}}
-    wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
-    if wrong:
-        raise DataError(
-            f"{path}: {len(wrong)} of {len(own)} layers are missing or of another shape, {wrong[0]} first; "
-            f"expected {type(tower).__name__} of 64 bands. Use audio.width = 64, and audio.hidden = 0."
-        )
-    tower.load_state_dict({name: state[name] for name in tower.state_dict()})
-    fc1.load_state_dict({name: state[f"fc1.{name}"] for name in fc1.state_dict()})
 
 
 class _ConvBlock(nn.Module):

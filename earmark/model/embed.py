@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,6 +29,7 @@ from earmark.model.dual_encoder import frozen_tower, is_run, text_encoder
 from earmark.model.pretrained import find
 from earmark.model.stored import named_models
 from earmark.model.text_encoders import Progress
+from earmark.model.towers import best_device
 
 TEXT_MODEL = "all-mpnet-base-v2"
 """Embeds the captions where the model embeds sounds alone."""
@@ -103,7 +105,8 @@ def _embeds_texts(name: str) -> bool:
 def _embed_clips(frozen: Frozen, collection: Collection, jobs: int, progress: Progress | None) -> Iterator[_Made]:
     """What came of each clip, in order."""
     paths = [_path(collection, clip) for clip in collection.clips]
-    jobs = min(jobs or os.cpu_count() or 1, max(1, len(paths) // CLIPS_A_PROCESS))
+    usual = (os.cpu_count() or 1) if best_device().type == "cpu" else 1  # one process holds the GPU
+    jobs = min(jobs or usual, max(1, len(paths) // CLIPS_A_PROCESS))
     for done, made in enumerate(_in_processes(frozen, paths, jobs) if jobs > 1 else _here(frozen, paths), start=1):
         yield made
         if progress:
@@ -118,6 +121,7 @@ def _path(collection: Collection, clip: Clip) -> Path | DataError:
 
 
 def _here(frozen: Frozen, paths: Sequence[Path | DataError]) -> Iterator[_Made]:
+    frozen.move_to(best_device())
     cache = FeatureCache(frozen.made_by)
     return (_embed_one(frozen, cache, path) for path in paths)
 
@@ -139,11 +143,19 @@ _worker: dict[str, Any] = {}
 
 
 def _start(name: str, fingerprint: str) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # the processes are the parallelism
     frozen = frozen_tower(name, expected=fingerprint)
-    if torch.cuda.is_available():
-        frozen.move_to(torch.device("cuda"))
+    frozen.move_to(best_device())
     _worker.update(frozen=frozen, cache=FeatureCache(frozen.made_by))
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _embed_in_process(path: Path | DataError) -> _Made:

@@ -221,6 +221,8 @@ class SentenceTransformersAudio(AudioTower):
         """The samples at `rate`, padded with silence to 0.1 s where the model needs it."""
         return torch.from_numpy(np.pad(samples, (0, max(0, self._least - len(samples)))))
 
+    reads_log_mels = False
+
     def louder(self, window: Tensor, decibels: float) -> Tensor:
         """The waveform made louder."""
         return window * 10 ** (decibels / 20)

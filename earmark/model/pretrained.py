@@ -22,6 +22,8 @@ PACKAGES = {
     "aisfx": ("aisfx", "models"),
 }
 """Model name → (module, folder within it) of a Python package that ships the weights."""
+NO_WEIGHTS = ("", ".md", ".png", ".jpg", ".gitattributes")
+"""Ends of files that change nothing."""
 ZIPPED = {"yamnet": ("YamNet_w8a8.onnx.zip", ("model.onnx", "model.data"), ("yamnet_class_map.csv",))}
 """Model name → the archive in that folder, its files that are needed, and those that lie beside it."""
 HUB = {
@@ -104,13 +106,17 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
+def _beside(path: Path) -> list[Path]:
+    """The file in which an ONNX file keeps its weights, where it has one."""
+    data = path.with_suffix(".data")
+    return [data] if path.suffix == ".onnx" and data.is_file() else []
+
+
 def fingerprint(path: Path) -> str:
     """32 hex digits that change with any byte of the model's weights, configuration or vocabulary."""
     digest = hashlib.sha256()
-    kinds = (".safetensors", ".bin", ".json", ".txt", ".model", ".pth", ".onnx", ".data", ".csv")
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    kept = [file for file in files if path.is_file() or file.suffix in kinds]
-    for file in kept:
+    within = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix not in NO_WEIGHTS)
+    for file in [path, *_beside(path)] if path.is_file() else within:
         digest.update(file.relative_to(path).as_posix().encode() + b"\0" if path.is_dir() else b"")
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from earmark.audio import decode
 from earmark.audio.cache import Features
 from earmark.audio.logmel import LogMel, log_mel, louder
-from earmark.errors import ConfigError
 
 LONGEST_S = 30.0
 """Longer clips are cut into windows of this many seconds; Clotho's clips (15–30 s) stay whole."""
@@ -45,6 +44,8 @@ class AudioTower(nn.Module):
     """Windows embedded at once."""
     unit: bool = False
     """Whether a clip's vector is brought to unit length: where sounds and texts share a space."""
+    reads_log_mels: bool = True
+    """Whether the features are log-mels [frame, band]."""
     in_bf16: bool = False
     """Whether training computes in bf16 where the machine does and the recipe leaves it open."""
 
@@ -61,19 +62,19 @@ class AudioTower(nn.Module):
         """Vectors [window, size] of features of any lengths."""
         raise NotImplementedError
 
+    def load(self, path: Path) -> None:
+        """Takes the published weights of a file or folder. Raises `DataError` where it holds others."""
+        raise NotImplementedError
+
     def augmented(self, window: Tensor, how: str) -> Tensor:
         """The features as they are varied in training: `how` is "spec", "gain" or "spec+gain".
 
         Stripes of time and of bands at the clip's mean (SpecAugment, Park et al., 2019), louder or quieter by a random
-        gain, or both. Random numbers are torch's. Raises `ConfigError` where the features are no log-mels.
+        gain, or both. Random numbers are torch's.
         """
         if "gain" in how:
             window = self.louder(window, (2 * float(torch.rand(())) - 1) * GAIN_DB)
-        if "spec" not in how:
-            return window
-        if window.ndim != 2:
-            raise ConfigError(f'audio.augment = "{how}": this encoder reads no log-mels. Take "gain", or "none".')
-        return _masked(window)
+        return _masked(window) if "spec" in how else window
 
     def louder(self, window: Tensor, decibels: float) -> Tensor:
         """The features that the sound would have, made louder by so many decibels."""
@@ -157,6 +158,11 @@ def _masked(window: Tensor) -> Tensor:
     return masked
 
 
+def best_device() -> torch.device:
+    """The GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def cut_tokens(tokenizer: Any, texts: Sequence[str], longest: int) -> list[Tensor]:
     """Token ids by a tokenizer of transformers, int64 [token] each, cut after `longest` with one warning."""
     whole = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
@@ -197,4 +203,11 @@ def front_ends_agree(trained: str, now: str) -> bool:
         before, after = json.loads(trained), json.loads(now)
     except ValueError:
         return False
-    return isinstance(before, dict) and all(key in after and after[key] == value for key, value in before.items())
+    return isinstance(before, dict) and _stands_in(before, after)
+
+
+def _stands_in(before: Any, after: Any) -> bool:
+    """Whether all that `before` names is the same in `after`, tables within tables too."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return bool(before == after)
+    return all(key in after and _stands_in(value, after[key]) for key, value in before.items())

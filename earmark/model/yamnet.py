@@ -36,7 +36,7 @@ class YamNet(LogMelTower):
     windows_a_batch = 64
 
     def __init__(self, *, classes: bool = False) -> None:
-        """Random weights; `load_onnx` puts the published ones in place."""
+        """Random weights; `load` puts the published ones in place."""
         super().__init__(YAMNET, least_samples(PATCH, YAMNET.rate, YAMNET))
         self.classes = classes
         self.size = EMBEDDING + (CLASSES if classes else 0)
@@ -74,8 +74,12 @@ class YamNet(LogMelTower):
             return pooled
         return torch.cat([pooled, self.classifier(pooled).sigmoid()], dim=1)
 
-    def load_onnx(self, path: Path) -> None:
-        """Takes the weights of the published ONNX file. Raises `DataError` where it is another network."""
+    def load(self, path: Path) -> None:
+        """Takes the weights of the published ONNX file, or of the folder that holds it as `model.onnx`.
+
+        Raises `DataError` where it is another network.
+        """
+        path = path / "model.onnx" if path.is_dir() else path
         convolutions, classifier = _onnx_layers(path)
         if len(convolutions) != len(self.layers):
             raise DataError(f"{path}: {len(convolutions)} convolutions; YAMNet has {len(self.layers)}.")
