@@ -15,9 +15,11 @@ from earmark.audio.logmel import PAPER, least_samples
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError
 from earmark.model import pretrained
-from earmark.model.audio_encoders import AudioConfig, AudioEncoder, FrozenTower, load_pretrained
+from earmark.model.audio_encoders import AudioConfig, AudioEncoder
+from earmark.model.audio_towers import load_pretrained
 from earmark.model.cnn import CNNS, Cnn14
 from earmark.model.dual_encoder import DualEncoder
+from earmark.model.frozen import FrozenTower
 from earmark.model.settings import DualEncoderConfig, Inputs, ModelConfig
 from earmark.model.text_encoders import SentenceEncoder, TextConfig
 

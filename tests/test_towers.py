@@ -18,10 +18,11 @@ from earmark.errors import ConfigError
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 from earmark.model.aisfx import AiSfx
-from earmark.model.audio_encoders import AudioConfig, AudioEncoder, Bridge
+from earmark.model.audio_encoders import AudioConfig, AudioEncoder
 from earmark.model.cnn import Cnn6
 from earmark.model.dual_encoder import DualEncoder
-from earmark.model.text_encoders import Residual, TextConfig, TextEncoder
+from earmark.model.heads import Bridge, Residual
+from earmark.model.text_encoders import TextConfig, TextEncoder
 from earmark.model.yamnet import YamNet
 
 SMALL = "all-MiniLM-L6-v2"

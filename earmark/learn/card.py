@@ -18,11 +18,11 @@ from earmark.files import write_text
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
-from earmark.model.audio_encoders import AudioConfig, is_frozen, is_named
+from earmark.model.audio_towers import AudioConfig, is_frozen, is_named
 from earmark.model.pretrained import HUB
 from earmark.model.share import HUB_NAME, is_hub_name
 from earmark.model.stored import named_models
-from earmark.model.text_encoders import VECTORS
+from earmark.model.towers import VECTORS
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -20,7 +20,8 @@ from earmark.config import from_table
 from earmark.errors import DataError
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import TrainConfig
-from earmark.model.dual_encoder import DualEncoder, save_tensors
+from earmark.model.dual_encoder import DualEncoder
+from earmark.model.saved import save_tensors
 
 LR_FACTOR, LR_THRESHOLD, LR_LEAST = 0.1, 0.005, 1e-6
 """The plateau's settings, from the authors' baseline; the threshold is absolute and for losses."""

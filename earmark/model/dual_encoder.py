@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
@@ -27,23 +27,17 @@ from earmark.audio.cache import FeatureCache, Features
 from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.files import writing
 from earmark.model import encoding, share
-from earmark.model.audio_encoders import (
-    AudioConfig,
-    AudioEncoder,
-    Bridge,
-    Frozen,
-    class_texts,
-    frozen_of,
-    is_frozen,
-    random_tower,
-)
+from earmark.model.audio_encoders import AudioEncoder
+from earmark.model.audio_towers import AudioConfig, class_texts, is_frozen, random_tower
+from earmark.model.frozen import Frozen, frozen_of
+from earmark.model.heads import Bridge
 from earmark.model.pretrained import fingerprint
+from earmark.model.saved import of_today, save_tensors
 from earmark.model.settings import DualEncoderConfig, Inputs
 from earmark.model.stored import named_models, vector_features, vectors_of
-from earmark.model.text_encoders import VECTORS, Progress, SentenceEncoder, TextEncoder, check_texts
-from earmark.model.towers import AudioTower, front_ends_agree
+from earmark.model.text_encoders import Progress, SentenceEncoder, TextEncoder, check_texts
+from earmark.model.towers import VECTORS, AudioTower, front_ends_agree
 
 SOUNDS_AT_ONCE = 64
 """Sounds whose features are held at once where nothing keeps them."""
@@ -112,7 +106,7 @@ class DualEncoder(nn.Module):
         if model.audio.tower is not None:
             model.reader()
         try:
-            model.load_state_dict(_of_today(load_file(weights)))
+            model.load_state_dict(of_today(load_file(weights)))
         except (SafetensorError, RuntimeError, OSError) as error:
             first = str(error).strip().splitlines()[0]
             raise DataError(f"{weights}: does not fit config.toml ({first}). Take both from one run.") from error
@@ -445,18 +439,6 @@ class DualEncoder(nn.Module):
         )
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Writes a safetensors file, whole or not at all. Raises `DataError` where it cannot be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with writing(path) as aside:
-        try:
-            save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
-        except SafetensorError as error:
-            raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Within the block torch computes each operation on one thread: the callers are the parallelism."""
@@ -466,25 +448,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _of_today(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a run by the names that they have now; version 0.1.0 had no towers."""
-    if "text.weight" not in state:
-        return state
-    renamed = {}
-    for name, value in state.items():
-        side, _, rest = name.partition(".")
-        if side == "text":
-            rest = f"head.{rest}"
-        elif rest.startswith(("bn0.", "conv_block")):
-            rest = f"tower.{rest}"
-        elif rest.startswith("fc1."):
-            rest = f"head.{rest}"
-        elif rest in ("head.weight", "head.bias"):
-            rest = rest.replace("head.", "head.out.")
-        renamed[f"{side}.{rest}"] = value
-    return renamed
 
 
 def _in_parts(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

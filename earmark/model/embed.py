@@ -24,8 +24,9 @@ from earmark.audio.cache import FeatureCache
 from earmark.data.collection import VECTOR_FILES, Clip, Collection, VectorTable
 from earmark.errors import DataError, Problem
 from earmark.model import hub
-from earmark.model.audio_encoders import Frozen, is_named
+from earmark.model.audio_towers import is_named
 from earmark.model.dual_encoder import frozen_tower, is_run, text_encoder
+from earmark.model.frozen import Frozen
 from earmark.model.pretrained import find
 from earmark.model.stored import named_models
 from earmark.model.text_encoders import Progress

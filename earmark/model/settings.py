@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earmark.config import from_table
-from earmark.model.audio_encoders import AudioConfig
+from earmark.model.audio_towers import AudioConfig
 from earmark.model.text_encoders import TextConfig
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import ConfigError, DataError, EarmarkError
-from earmark.model.audio_encoders import is_frozen, is_named
+from earmark.model.audio_towers import is_frozen, is_named
 from earmark.model.pretrained import HUB, PACKAGES
 from earmark.model.settings import DualEncoderConfig, Inputs
-from earmark.model.text_encoders import VECTORS
+from earmark.model.towers import VECTORS
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 CARDS = ("card.md", "README.md")

@@ -28,14 +28,14 @@ from earmark.data.rows import is_blank
 from earmark.errors import ConfigError, DataError
 from earmark.files import cache_folder
 from earmark.model import hub
+from earmark.model.heads import Residual
 from earmark.model.pretrained import find, fingerprint
-from earmark.model.towers import TextTower, cut_tokens, padded, quiet_transformers
+from earmark.model.towers import VECTORS, TextTower, cut_tokens, padded, quiet_transformers
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, done, all)."""
 BATCH = 64
 """Texts a forward pass, sorted by length, so that little is padding."""
-VECTORS = "vectors"
 PROBES = ("a dog barks", "heavy rain on a tin roof", "a crowd of people cheers and claps")
 TOLD_APART = 1e-4
 """Vectors of the probes that are nearer than this in every value are the same vector."""
@@ -51,25 +51,6 @@ class TextConfig:
     """Whether the encoder itself learns too, or only the head on top."""
     residual: float = 0.0
     """Scale of a learned residual that starts at zero in place of the linear head; 0 is the linear head."""
-
-
-class Residual(nn.Module):
-    """x + scale · W x, of x brought to unit length, W zero at the start: what is there stays, and learning adds."""
-
-    def __init__(self, dim: int, scale: float, dropout: float = 0.0) -> None:
-        """`dropout` is that of x on its way to W."""
-        super().__init__()
-        self.scale = scale
-        self.dropout = dropout
-        self.linear = nn.Linear(dim, dim)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[item, dim] of [item, dim]."""
-        x = F.normalize(x, dim=1)
-        out: Tensor = x + self.scale * self.linear(F.dropout(x, self.dropout, self.training))
-        return out
 
 
 class TextEncoder(nn.Module):

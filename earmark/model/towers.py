@@ -23,6 +23,8 @@ from earmark.audio import decode
 from earmark.audio.cache import Features
 from earmark.audio.logmel import LogMel, log_mel, louder
 
+VECTORS = "vectors"
+"""The encoder's name where vectors in the collection's files stand for sounds or texts."""
 LONGEST_S = 30.0
 """Longer clips are cut into windows of this many seconds; Clotho's clips (15–30 s) stay whole."""
 TIME_MASKS, BAND_MASKS = (2, 64), (2, 8)
