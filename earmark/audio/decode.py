@@ -394,7 +394,8 @@ def _soundfile_chunks(sound: Any, stream: _Stream) -> Iterator[Samples]:
             if not len(chunk):
                 return
             with np.errstate(over="ignore"):
-                yield chunk.astype(np.float32, copy=False)
+                floats = chunk.astype(np.float32, copy=False)
+            yield floats  # outside: whoever stops early may do so in another thread
 
 
 def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
