@@ -52,7 +52,7 @@ def refuse(path: Path) -> Features:
 @pytest.fixture
 def sound(tmp_path) -> Path:
     path = tmp_path / "a.wav"
-    path.write_bytes(b"sound" * 20)
+    path.write_bytes(b"\xff\xfb\x90\x01" * 30)
     return path
 
 
@@ -77,7 +77,7 @@ def test_the_key_is_the_content_and_what_made_it(sound, tmp_path):
     cache.features(renamed, refuse)
     assert FeatureCache("other", tmp_path / "cache").entry(renamed) != cache.entry(renamed)
     before = cache.entry(renamed)
-    renamed.write_bytes(b"Sound" * 20)
+    renamed.write_bytes(b"\xff\xfb\x90\x02" * 30)
     assert cache.entry(renamed) != before
 
 
@@ -119,6 +119,10 @@ def test_where_nothing_can_be_kept_the_features_are_given_with_one_warning(sound
 
 def test_what_cannot_be_read_is_refused_and_not_kept(tmp_path):
     cache = FeatureCache("front end", tmp_path / "cache")
+    os.mkfifo(tmp_path / "pipe.wav")
+    for path, reason in ((tmp_path / "pipe.wav", "not a regular file"), (tmp_path, "a folder")):
+        with pytest.raises(DataError, match=reason):
+            cache.features(path, made)
     with pytest.raises(DataError, match=r"gone\.wav: cannot be read"):
         cache.features(tmp_path / "gone.wav", made)
     assert not (tmp_path / "cache").exists()

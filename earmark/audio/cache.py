@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, overload
 
 from torch import Tensor
 
+from earmark.audio import decode
 from earmark.errors import DataError
 from earmark.files import cache_folder, write_text, writing
 
@@ -55,12 +56,9 @@ class FeatureCache:
 
     def entry(self, path: Path) -> Path:
         """Where the features of this sound are kept. Raises `DataError` where the sound cannot be read."""
-        try:
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise DataError(f"{path}: cannot be read ({reason}). Check the path.") from error
+        with decode.opened(path) as file:
+            file.seek(0)
+            content = _digest(file)
         return self.folder / content[:2] / f"{content}.safetensors"
 
     def features(self, path: Path, make: Make) -> Features:
@@ -92,6 +90,13 @@ class FeatureCache:
         tensors = {str(place): window.contiguous() for place, window in enumerate(made.windows)}
         with writing(entry) as aside:
             save_file(tensors, aside, header)
+
+
+def _digest(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while part := file.read(1 << 20):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 class MappedWindows(Sequence[Tensor]):

