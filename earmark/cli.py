@@ -251,9 +251,11 @@ def train(
             loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
         )
     kind = console.KIND[collection.kind]
-    did = "which the model learned from" if result.monitor_split == TRAINED_ON else "the split that stopped training"
-    kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split} "
-    kept += f"({did}: not a test result)"
+    kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split}"
+    if result.monitor_split == TRAINED_ON:
+        kept += " (which the model learned from: not a test result)"
+    elif result.decided:
+        kept += " (the split that stopped training: not a test result)"
     console.say(
         f"{out}: {result.epochs} epochs on {collection.name} ({kind}); {kept if result.epochs else 'untrained'}"
     )

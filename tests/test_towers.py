@@ -14,7 +14,7 @@ from worlds import tone_world
 
 from earmark import load
 from earmark.audio.logmel import PANNS, PAPER, YAMNET, log_mel, louder
-from earmark.errors import ConfigError
+from earmark.errors import ConfigError, EarmarkError
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 from earmark.model.aisfx import AiSfx
@@ -211,3 +211,23 @@ def test_one_recipe_of_each_kind_reads(tmp_path):
     root = Path(__file__).resolve().parent.parent / "recipes"
     for path in root.glob("*.toml"):
         assert Recipe.read(path).objectives
+
+
+@pytest.mark.parametrize(
+    ("sets", "match"),
+    [
+        (["audio.encoder=yamnett"], "only with YAMNet"),
+        (["audio.encoder=yamnett", "audio.bridge=false"], "Did you mean 'yamnet'"),
+        (["audio.encoder=cnn14+yamnet"], "YAMNet first"),
+        (["audio.encoder=yamnet+cnn6", "audio.train=true"], "several towers are frozen ones"),
+        (["audio.weights=none"], "random layers would stay random"),
+        (["audio.weights=/dev/zero"], "neither a file nor a folder"),
+        (["audio.residual=-1"], r"audio\.residual = -1"),
+        (["audio.residual=nan"], r"audio\.residual = nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_one_line(recipe, tmp_path, sets, match):
+    with pytest.raises(EarmarkError, match=match) as caught:
+        train(Recipe.read(recipe, sets), tone_world(tmp_path / "tones"), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()

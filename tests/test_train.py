@@ -418,3 +418,15 @@ def test_without_a_monitor_all_of_development_learns_and_the_last_epoch_is_kept(
     assert set(trained_on) == {clip.clip_id for clip in collection.gallery("development")}
     card = (tmp_path / "run" / "card.md").read_text()
     assert "4 epochs, of which the last is kept" in card
+
+
+def test_a_split_that_decides_nothing_is_not_said_to_have_stopped_training(world, tmp_path):
+    from earmark.learn.measured import seen
+
+    last = train(recipe("train.monitor=last", "train.max_epochs=2"), world, tmp_path / "last")
+    watched = train(recipe("train.max_epochs=2"), world, tmp_path / "watched")
+    assert (last.monitor_split, last.decided, watched.decided) == ("validation", False, True)
+    assert [seen(run.run, world, "validation").stopped_training for run in (last, watched)] == [False, True]
+    cards = [(run.run / "card.md").read_text() for run in (last, watched)]
+    assert ["stopped training" in card for card in cards] == [False, True]
+    assert ["by which the epoch was chosen" in card for card in cards] == [False, True]

@@ -294,7 +294,8 @@ def _evaluation(recipe: Recipe, collection: Collection, result: Result) -> list[
     clips = [clip for clip in collection.gallery(result.monitor_split) if f"clip {clip.clip_id!r}" not in unread]
     left = {clip.clip_id for clip in collection.gallery(result.monitor_split)} - {clip.clip_id for clip in clips}
     queries = collection.query_captions(result.monitor_split, left)
-    chosen = {name: ", by which the epoch was chosen" if name == result.monitor else "" for name in found}
+    by = result.monitor if result.decided else ""
+    chosen = {name: ", by which the epoch was chosen" if name == by else "" for name in found}
     return [
         f"On {_data_name(collection)}, split {result.monitor_split}, {_not_a_test(result)}; "
         f"{len(queries):,} captions against {len(clips):,} clips, at the kept epoch:",
@@ -308,8 +309,9 @@ def _evaluation(recipe: Recipe, collection: Collection, result: Result) -> list[
 
 
 def _not_a_test(result: Result) -> str:
-    did = "which the model learned from" if result.monitor_split == TRAINED_ON else "which also stopped training"
-    return f"{did}: no test result"
+    if result.monitor_split == TRAINED_ON:
+        return "which the model learned from: no test result"
+    return "which also stopped training: no test result" if result.decided else "which decided nothing"
 
 
 def _limitations(recipe: Recipe, collection: Collection) -> list[str]:

@@ -59,14 +59,16 @@ def score(model: DualEncoder, collection: Collection, split: str | None, progres
 
 def seen(run: Path, collection: Collection, split: str | None) -> Seen:
     """What the run saw of the split, by its `config.toml`."""
-    trained: Mapping[str, Any] = read_toml(run / "config.toml").get("data", {})
+    tables = read_toml(run / "config.toml")
+    trained: Mapping[str, Any] = tables.get("data", {})
+    stops = tables.get("train", {}).get("monitor") != "last"
     gallery = {clip.clip_id for clip in collection.gallery(split)}
     same = trained.get("name") == collection.name
     learned = set(trained.get("clips", [])) if same else set()
     watched = trained.get("monitor_split")
     apart = watched not in collection.splits and split in (None, "development")  # a tenth that only the run knew
     texts = frozenset(caption.text for caption in collection.captions if caption.clip_id in learned)
-    return Seen(len(gallery), len(gallery & learned), same and (watched == split or apart), texts)
+    return Seen(len(gallery), len(gallery & learned), same and stops and (watched == split or apart), texts)
 
 
 def evaluate_run(

@@ -36,6 +36,8 @@ class Result:
     """`val_loss` or `val_mAP`."""
     best: float
     monitor_split: str
+    decided: bool
+    """Whether that split stopped training and chose the epoch; false where the last epoch is kept in any case."""
     problems: list[Problem]
     """Clips that could not be read; they and their captions were left out."""
 

@@ -72,7 +72,7 @@ def train(
         model.save(out)
         state = learner.state
         best_value = math.nan if state.best is None else state.best
-        result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, problems)
+        result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, spared, problems)
         write_card(recipe, collection, result, objectives)
     return result
 

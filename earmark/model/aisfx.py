@@ -86,7 +86,7 @@ class AiSfx(LogMelTower):
             state = {name.removeprefix("embedding_net."): value for name, value in found[0].items()}
             self.load_state_dict({name: state[name] for name in self.state_dict()})
         except (OSError, RuntimeError, ValueError, KeyError, IndexError, AttributeError, pickle.PickleError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            reason = type(error).__name__  # torch's own words speak of its versions
             raise DataError(f"{path}: not aiSFX's checkpoint ({reason}). Install aisfx again.") from error
 
 

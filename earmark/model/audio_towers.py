@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,19 +77,28 @@ def random_tower(config: AudioConfig) -> AudioTower:
     """The tower of these settings with random weights; a hub model's come with it, since its shapes do."""
     if config.encoder in TOWERS:
         return TOWERS[config.encoder](config)
-    folder = find(config.encoder)
+    return hub.open_audio(_hub_folder(config.encoder))
+
+
+def _hub_folder(name: str) -> Path:
+    """The folder of a hub model. Raises `ConfigError` where there is none of that name."""
+    names = [*TOWERS, VECTORS]
+    expected = f"expected {', '.join(names)}, or an audio–text model (CLAP, or one of sentence-transformers)"
+    near = [each for part in name.split("+") for each in difflib.get_close_matches(part, names, 1)]
+    hint = f" Did you mean {'+'.join(near)!r}?" if near and "/" not in name else ""
+    try:
+        folder = find(name)
+    except DataError as error:
+        raise ConfigError(f"audio.encoder = {name!r}: {expected}.{hint} ({error})") from error
     if not hub.is_hub_model(folder):
-        raise ConfigError(
-            f"audio.encoder = {config.encoder!r}: {folder} is no audio–text model; expected CLAP or an audio model of "
-            f"sentence-transformers, or one of {', '.join([*TOWERS, VECTORS])}."
-        )
-    return hub.open_audio(folder)
+        raise ConfigError(f"audio.encoder = {name!r}: {folder} is none; {expected}.{hint}")
+    return folder
 
 
 def weights_of(config: AudioConfig) -> Path:
     """The file or folder of the pretrained weights that the settings name. Raises `DataError` where it is missing."""
     if not is_named(config.encoder):
-        return find(config.encoder)
+        return _hub_folder(config.encoder)
     path = find(config.encoder if config.weights == "pretrained" else config.weights)
     if path.is_file() or config.encoder == "yamnet":
         return path

@@ -45,9 +45,9 @@ def find(name: str, *, fetch: bool = True) -> Path:
     """
     asked = []
     for path in (Path(name), models_folder() / name):
-        if path.exists() and (path.is_file() or any(path.iterdir())):
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
             return path
-        asked.append(str(path))
+        asked.append(f"{path} (neither a file nor a folder)" if path.exists() and not path.is_dir() else str(path))
     module, folder = PACKAGES.get(name, ("", ""))
     if module:
         spec = importlib.util.find_spec(module)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earmark.config import from_table
+from earmark.model.audio_encoders import check_settings
 from earmark.model.audio_towers import AudioConfig
 from earmark.model.text_encoders import TextConfig
 
@@ -30,11 +31,13 @@ class DualEncoderConfig:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any], where: str) -> DualEncoderConfig:
         """The settings of a recipe's tables `model`, `audio` and `text`; other tables are not looked at."""
-        return cls(
+        found = cls(
             from_table(ModelConfig, tables.get("model", {}), f"{where}: model"),
             from_table(AudioConfig, tables.get("audio", {}), f"{where}: audio"),
             from_table(TextConfig, tables.get("text", {}), f"{where}: text"),
         )
+        check_settings(found.audio, found.model.dim)
+        return found
 
 
 @dataclass(frozen=True)
