@@ -17,9 +17,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from earmark.errors import DataError, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Row(NamedTuple):
@@ -202,6 +205,18 @@ def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 text, whole or not at all."""
     with writing(path) as aside:
         aside.write_bytes(text.encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Writes a safetensors file, whole or not at all. Raises `DataError` where it cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with writing(path) as aside:
+        try:
+            save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
+        except SafetensorError as error:
+            raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:

@@ -100,6 +100,35 @@ def test_a_damaged_entry_is_made_anew(sound, tmp_path, damage):
     assert torch.equal(cache.features(sound, refuse).windows[1], made(sound).windows[1])
 
 
+def test_what_is_no_entry_of_this_sound_is_made_anew(sound, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    cache = FeatureCache("front end", tmp_path / "cache")
+    cache.features(sound, made)
+    entry, other = cache.entry(sound), tmp_path / "other.wav"
+    other.write_bytes(b"\xff\xfb\x90\x03" * 50)
+    cache.features(other, made)
+    whole, tensors = entry.read_bytes(), load_file(entry)
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+
+    def header(**changed: str) -> bytes:
+        save_file(tensors, tmp_path / "made", {"seconds": "[30.0, 12.5]", "odd": "[]", "check": "", **changed})
+        return (tmp_path / "made").read_bytes()
+
+    hostile = [
+        cache.entry(other).read_bytes(),
+        bytes(flipped),
+        header(),
+        header(seconds="[]"),
+        header(seconds="[1, 2, 3]"),
+    ]
+    for content in hostile:
+        entry.write_bytes(content)
+        assert torch.equal(cache.features(sound, made).windows[1], made(sound).windows[1])
+        cache.features(sound, refuse)
+
+
 def test_a_cache_that_is_emptied_in_use_is_told(sound, tmp_path):
     cache = FeatureCache("front end", tmp_path / "cache")
     found = cache.features(sound, made)
@@ -115,6 +144,18 @@ def test_where_nothing_can_be_kept_the_features_are_given_with_one_warning(sound
         found = [cache.features(sound, made) for _ in range(3)]
     assert len(caught) == 1
     assert torch.equal(found[2].windows[0], made(sound).windows[0])
+
+
+def test_a_full_disk_costs_the_cache_alone(sound, tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.warns(UserWarning, match="not cached .*No space left"):
+        found = FeatureCache("front end", tmp_path / "cache").features(sound, made)
+    assert torch.equal(found.windows[0], made(sound).windows[0])
 
 
 def test_what_cannot_be_read_is_refused_and_not_kept(tmp_path):

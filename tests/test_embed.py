@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,13 @@ from test_yamnet import made_file
 from worlds import tone_world
 
 from earmark import Collection, load
+from earmark.audio.cache import FeatureCache
 from earmark.data.collection import Clip, VectorTable
 from earmark.errors import DataError
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 from earmark.model import embed as module
+from earmark.model.dual_encoder import frozen_tower
 from earmark.model.embed import embed
 
 SMALL = "all-MiniLM-L6-v2"
@@ -133,6 +136,26 @@ def test_where_nothing_can_be_embedded_the_old_vectors_stay(world):
     with pytest.raises(DataError, match="none of its 2 clips can be embedded"):
         embed(stand_in, "cnn6", text=SMALL, jobs=1)
     assert VectorTable.read(world.root / "clip_vectors.npz").vectors.shape == (2, 3)
+
+
+@pytest.mark.case("I06")
+def test_two_at_once_leave_the_vectors_of_one_with_its_name(world, tmp_path):
+    (tmp_path / "models" / "cnn10").mkdir()
+    panns_checkpoint("cnn10", tmp_path / "models" / "cnn10" / "Cnn10.pth")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(5):
+            both = [pool.submit(embed, Collection.read(world.root), name, text=SMALL) for name in ("cnn6", "cnn10")]
+            by = {each.result().collection.about["vectors"]["clip_model"]: each.result().collection for each in both}
+            named = tomllib.loads((world.root / "collection.toml").read_text())["vectors"]["clip_model"]
+            stored = VectorTable.read(world.root / "clip_vectors.npz").vectors
+            assert np.array_equal(stored, expected_of(by[named], named))
+
+
+def expected_of(collection: Collection, name: str) -> np.ndarray:
+    """The vectors of the model, from the cache."""
+    frozen = frozen_tower(name)
+    cache = FeatureCache(frozen.made_by)
+    return np.stack([cache.features(collection.audio_path(c), frozen.read).windows[0] for c in collection.clips])
 
 
 COMMAND = [sys.executable, "-m", "earmark", "embed"]

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from earmark.audio import decode
 from earmark.errors import DataError
-from earmark.files import cache_folder, write_text, writing
+from earmark.files import cache_folder, write_tensors, write_text
 
 FORMAT = 1
 """Of entries, and of how sounds are read: raise it whenever decoding, a log-mel or a tower gives other numbers."""
@@ -69,11 +68,11 @@ class FeatureCache:
         """
         entry = self.entry(path)
         with suppress(DataError):  # not there, or damaged: it is made anew
-            return _read(entry)
+            return self._read(entry)
         made = make(path)
         try:
             self._keep(entry, made)
-            return _read(entry)
+            return self._read(entry)
         except DataError as error:
             if not self._told:
                 warnings.warn(f"features of sounds are not cached ({error})", stacklevel=2)
@@ -81,15 +80,38 @@ class FeatureCache:
             return made
 
     def _keep(self, entry: Path, made: Features) -> None:
-        from safetensors.torch import save_file
-
         about = self.folder / "made_by.txt"
         if not about.exists():
             write_text(about, self.made_by + "\n")
+        windows = [window.contiguous() for window in made.windows]
         header = {"seconds": json.dumps(made.seconds), "odd": json.dumps(made.odd)}
-        tensors = {str(place): window.contiguous() for place, window in enumerate(made.windows)}
-        with writing(entry) as aside:
-            save_file(tensors, aside, header)
+        header["check"] = self._check(entry, header, windows)
+        write_tensors(entry, {str(place): window for place, window in enumerate(windows)}, header)
+
+    def _read(self, entry: Path) -> Features:
+        """The features of an entry. Raises `DataError` where it is not there, damaged or another one's."""
+        from safetensors import SafetensorError
+
+        with _opened(entry) as file:
+            try:
+                header = file.metadata()
+                seconds, odd = json.loads(header["seconds"]), json.loads(header["odd"])
+                windows = [file.get_tensor(str(place)) for place in range(len(seconds))]
+                if header["check"] != self._check(entry, header, windows):
+                    raise ValueError("its check does not hold")
+            except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+                raise DataError(f"{entry}: not an entry of the cache ({error}). Delete it.") from error
+        if sum(window.numel() for window in windows) <= HELD:  # no file is opened for them again
+            return Features([window.clone() for window in windows], seconds, odd)
+        return Features(MappedWindows(entry, len(seconds)), seconds, odd)
+
+    def _check(self, entry: Path, header: Mapping[str, str], windows: Sequence[Tensor]) -> str:
+        """What tells an entry that is damaged, or was copied from another's place."""
+        digest = hashlib.sha256(f"{self.made_by} {entry.name} {header['seconds']} {header['odd']}".encode())
+        for window in windows:
+            digest.update(f"{window.dtype} {tuple(window.shape)}".encode())
+            digest.update(window.numpy().data)
+        return digest.hexdigest()
 
 
 def _digest(file: IO[bytes]) -> str:
@@ -122,20 +144,6 @@ class MappedWindows(Sequence[Tensor]):
         with _opened(self._entry) as file:
             window: Tensor = file.get_tensor(str(range(self._count)[place]))
         return window
-
-
-def _read(entry: Path) -> Features:
-    """The features of an entry. Raises `DataError` where it is not there or damaged."""
-    with _opened(entry) as file:
-        try:
-            header = file.metadata()
-            seconds, odd = json.loads(header["seconds"]), json.loads(header["odd"])
-            shapes = [file.get_slice(str(place)).get_shape() for place in range(len(seconds))]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{entry}: not an entry of the cache ({error}). Delete it.") from error
-        if sum(math.prod(shape) for shape in shapes) <= HELD:  # no file is opened for them again
-            return Features([file.get_tensor(str(place)).clone() for place in range(len(seconds))], seconds, odd)
-    return Features(MappedWindows(entry, len(seconds)), seconds, odd)
 
 
 def _opened(entry: Path) -> Any:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from earmark.config import from_table
 from earmark.errors import DataError
+from earmark.files import write_tensors
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import TrainConfig
 from earmark.model.dual_encoder import DualEncoder
-from earmark.model.saved import save_tensors
 
 LR_FACTOR, LR_THRESHOLD, LR_LEAST = 0.1, 0.005, 1e-6
 """The plateau's settings, from the authors' baseline; the threshold is absolute and for losses."""
@@ -88,7 +88,7 @@ class Learner(nn.Module):
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights alone, whole or not at all."""
-        save_tensors(path, self.state_dict(), {})
+        write_tensors(path, self.state_dict(), {})
 
     def load_weights(self, path: Path) -> None:
         """Puts the weights of `save_weights` in place. Raises `DataError` where the file does not fit."""
@@ -108,7 +108,7 @@ class Learner(nn.Module):
             "groups": optimiser["param_groups"],
             "plateau": self.plateau.state_dict(),
         }
-        save_tensors(path, tensors, {"numbers": json.dumps(numbers)})
+        write_tensors(path, tensors, {"numbers": json.dumps(numbers)})
 
     def take_up(self, path: Path) -> None:
         """Puts everything back in place as the file has it. Raises `DataError` where it does not fit."""

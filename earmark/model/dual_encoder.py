@@ -27,13 +27,14 @@ from earmark.audio.cache import FeatureCache, Features
 from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
+from earmark.files import write_tensors
 from earmark.model import encoding, share
 from earmark.model.audio_encoders import AudioEncoder
 from earmark.model.audio_towers import AudioConfig, class_texts, is_frozen, random_tower
 from earmark.model.frozen import Frozen, frozen_of
 from earmark.model.heads import Bridge
 from earmark.model.pretrained import fingerprint
-from earmark.model.saved import of_today, save_tensors
+from earmark.model.saved import of_today
 from earmark.model.settings import DualEncoderConfig, Inputs
 from earmark.model.stored import named_models, vector_features, vectors_of
 from earmark.model.text_encoders import Progress, SentenceEncoder, TextEncoder, check_texts
@@ -86,7 +87,7 @@ class DualEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Writes `model.safetensors`, whole or not at all; `config.toml` is the run's, written by who trains."""
-        save_tensors(folder / "model.safetensors", self.state_dict(), {})
+        write_tensors(folder / "model.safetensors", self.state_dict(), {})
 
     @classmethod
     def load(cls, folder: Path) -> DualEncoder:

@@ -6,12 +6,15 @@ again, so a command that was killed goes on where it was, and two at once do no 
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,13 +60,14 @@ class _Made(NamedTuple):
 
 
 def embed(
-    collection: Collection, name: str, *, text: str = "", jobs: int = 0, progress: Progress | None = None
+    collection: Collection, name: str, *, text: str = "", jobs: int = 1, progress: Progress | None = None
 ) -> Embedded:
     """Writes the vectors of all clips and captions beside the collection's tables, and names their models there.
 
     `name` is earmark's own name of a model, a hub model or the folder of a run; `text` embeds the captions: where it
-    is empty the model itself if it can, else all-mpnet-base-v2. `jobs` processes, 0: one a core. Raises `DataError`
-    where no clip can be embedded; the files that were there stay then.
+    is empty the model itself if it can, else all-mpnet-base-v2. `jobs` processes, 0: one a core (a script that asks
+    for several needs its `if __name__ == "__main__"`). Raises `DataError` where no clip can be embedded; the files that
+    were there stay then.
     """
     frozen = frozen_tower(name)
     texts = text_encoder(text or (name if _embeds_texts(name) else TEXT_MODEL))
@@ -90,13 +94,25 @@ def embed(
     }
     # between the files and their names a kill leaves vectors of no named model, never of a wrong one
     about = {**collection.about, "vectors": {k: v for k, v in named_models(collection).items() if k not in named}}
-    replace(collection, about=about).write_about()
-    VectorTable(tuple(vectors), np.stack(list(vectors.values()))).write(collection.root / VECTOR_FILES[0])
-    captions.write(collection.root / VECTOR_FILES[1])
     written = replace(collection, about={**about, "vectors": {**about["vectors"], **named}})
-    written.write_about()
+    with _alone(collection.root):
+        replace(collection, about=about).write_about()
+        VectorTable(tuple(vectors), np.stack(list(vectors.values()))).write(collection.root / VECTOR_FILES[0])
+        captions.write(collection.root / VECTOR_FILES[1])
+        written.write_about()
     odd = [Problem(f"clip {clip!r}", what) for clip, each in made.items() for what in each.odd]
     return Embedded(written, texts.name, problems, odd)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Within the block no other process that asks so writes into the folder; it waits meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _embeds_texts(name: str) -> bool:
@@ -129,14 +145,31 @@ def _here(frozen: Frozen, paths: Sequence[Path | DataError]) -> Iterator[_Made]:
 
 def _in_processes(frozen: Frozen, paths: Sequence[Path | DataError], jobs: int) -> Iterator[_Made]:
     spawned = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
-    with ProcessPoolExecutor(jobs, spawned, initializer=_start, initargs=(frozen.name, frozen.fingerprint)) as pool:
-        try:
-            yield from pool.map(_embed_in_process, paths, chunksize=4)
-        except BrokenProcessPool as error:
-            raise DataError(
-                "a process that embedded sounds died (out of memory?). Start the command again, with fewer --jobs; "
-                "what is embedded is kept."
-            ) from error
+    pool = ProcessPoolExecutor(jobs, spawned, initializer=_start, initargs=(frozen.name, frozen.fingerprint))
+    try:
+        with _interrupts_put_off():  # the processes are started here, and inherit it: Ctrl-C is for this one alone
+            found = pool.map(_embed_in_process, paths, chunksize=4)
+        yield from found
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a process that embedded sounds died (out of memory?). Start the command again, with fewer --jobs; what is "
+            "embedded is kept."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Within the block Ctrl-C does nothing, neither here nor in processes that are started."""
+    if threading.current_thread() is not threading.main_thread():  # only there are signals handled
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _worker: dict[str, Any] = {}
@@ -170,4 +203,5 @@ def _embed_one(frozen: Frozen, cache: FeatureCache, path: Path | DataError) -> _
         features = cache.features(path, frozen.read)
     except (DataError, OSError) as error:
         return _Made(None, [], str(error))
-    return _Made(features.windows[0].numpy(), features.odd)
+    vector = features.windows[0].numpy()
+    return _Made(vector, features.odd) if np.isfinite(vector).all() else _Made(None, [], "its vector is not finite")

@@ -1,26 +1,8 @@
-"""Weights on disk: plain tensors in safetensors files, whole or not at all."""
+"""Weights of runs that earlier versions wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from torch import Tensor
-
-from earmark.errors import DataError
-from earmark.files import writing
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Writes a safetensors file, whole or not at all. Raises `DataError` where it cannot be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with writing(path) as aside:
-        try:
-            save_file({name: each.detach().contiguous() for name, each in tensors.items()}, aside, dict(header))
-        except SafetensorError as error:
-            raise DataError(f"{path}: cannot be written ({error}). Make room, or name another place.") from error
 
 
 def of_today(state: dict[str, Tensor]) -> dict[str, Tensor]:
