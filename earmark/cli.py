@@ -197,7 +197,12 @@ def data_check(
 def embed(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A collection.")],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="yamnet, cnn14, a hub model, or a run's folder.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="yamnet, aisfx, yamnet+aisfx, cnn14, a hub model, or a run's folder.",
+            show_default=False,
+        ),
     ],
     text: Annotated[
         str, typer.Option(metavar="NAME", help="Embeds the captions; the model itself, else all-mpnet-base-v2.")
@@ -301,20 +306,23 @@ def evaluate(
     if json_to != STDOUT:
         console.show_evaluation(numbers, _heading(run, collection, split, seen))
     missed = _missed(run, numbers)
-    for line in missed:
+    for line in missed or []:
         console.complain(f"[expected] missed: {line}")
+    if missed == []:
+        console.complain("[expected] reached")
     problems = [*collection.problems, *scored.problems]
     console.show_problems(problems, "rows or clips were left out")
     raise typer.Exit(LEFT_OUT if missed or problems else 0)
 
 
-def _missed(run: Path, numbers: dict[str, Any]) -> list[str]:
+def _missed(run: Path, numbers: dict[str, Any]) -> list[str] | None:
+    """What of `[expected]` was missed; None where it speaks of another collection or split, or there is none."""
     from earmark.config import read_toml
     from earmark.learn.recipe import read_expected
 
     path = run / "config.toml"
     expected = read_expected(read_toml(path), f"{path}: expected")
-    return expected.missed(numbers) if expected else []
+    return expected.missed(numbers) if expected and expected.speaks_of(numbers) else None
 
 
 def _heading(run: Path, collection: Collection, split: str | None, seen: Seen) -> str:

@@ -204,10 +204,10 @@ def test_a_frozen_tower_is_no_part_of_the_model_and_makes_one_vector_a_clip(tmp_
 def test_weights_are_looked_up_path_first_and_the_error_names_every_place(tmp_path, monkeypatch):
     monkeypatch.setenv("EARMARK_MODELS", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_text("{}")
-    assert pretrained.find("mine") == tmp_path / "mine"
-    assert pretrained.find(str(tmp_path / "mine")) == tmp_path / "mine"
+    (tmp_path / "a-model-of-mine").mkdir()
+    (tmp_path / "a-model-of-mine" / "config.json").write_text("{}")
+    assert pretrained.find("a-model-of-mine") == tmp_path / "a-model-of-mine"
+    assert pretrained.find(str(tmp_path / "a-model-of-mine")) == tmp_path / "a-model-of-mine"
     with pytest.raises(DataError) as error:
         pretrained.find("all-mpnet-base-v2", fetch=False)
     assert str(tmp_path / "all-mpnet-base-v2") in str(error.value)

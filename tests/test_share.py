@@ -281,7 +281,7 @@ print(json.dumps([url, again, embedded(earmark.load(run), file), embedded(back, 
     for name in ("config.toml", "model.safetensors"):
         assert held[name] == (tones.run / name).read_bytes()
     assert 'earmark.load("me/tones")' in held["README.md"].decode()
-    assert 'earmark.load("first run")' in (tones.run / "card.md").read_text()
+    assert f'earmark.load("{tones.run}")' in (tones.run / "card.md").read_text()
     assert str(tmp_path / "hf") in source
 
 

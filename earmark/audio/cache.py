@@ -99,7 +99,7 @@ class FeatureCache:
                 windows = [file.get_tensor(str(place)) for place in range(len(seconds))]
                 if header["check"] != self._check(entry, header, windows):
                     raise ValueError("its check does not hold")
-            except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, SafetensorError) as error:
                 raise DataError(f"{entry}: not an entry of the cache ({error}). Delete it.") from error
         if sum(window.numel() for window in windows) <= HELD:  # no file is opened for them again
             return Features([window.clone() for window in windows], seconds, odd)
@@ -141,8 +141,12 @@ class MappedWindows(Sequence[Tensor]):
         """The window as float32 [frame, band]. Raises `DataError` where the cache was emptied meanwhile."""
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(self._count))]
-        with _opened(self._entry) as file:
-            window: Tensor = file.get_tensor(str(range(self._count)[place]))
+        name = str(range(self._count)[place])
+        try:
+            with _opened(self._entry) as file:
+                window: Tensor = file.get_tensor(name)
+        except RuntimeError as error:  # gone between opening and mapping
+            raise _gone(self._entry, error) from error
         return window
 
 
@@ -151,5 +155,9 @@ def _opened(entry: Path) -> Any:
 
     try:
         return safe_open(entry, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{entry}: not in the cache any more ({error}). Start the command again.") from error
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise _gone(entry, error) from error
+
+
+def _gone(entry: Path, error: Exception) -> DataError:
+    return DataError(f"{entry}: not in the cache any more ({error}). Start the command again.")

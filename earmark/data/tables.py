@@ -89,7 +89,11 @@ def import_table(
     if split is not None:
         found.about["imported"]["splits"] = _name_splits(found)
     if holdout is not None:
-        apart = hold_apart(found.clips, holdout, seed)
+        try:
+            apart = hold_apart(found.clips, holdout, seed)
+        except DataError as error:
+            left = f" {len(problems)} rows were left out, the first: {problems[0]}" if problems else ""
+            raise DataError(f"{source.csv}: {error}{left}") from error
         found.clips = [replace(clip, split="evaluation") if clip.clip_id in apart else clip for clip in found.clips]
         found.about["imported"] |= {"holdout": holdout, "seed": seed}
     if group is not None:

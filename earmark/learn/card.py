@@ -204,7 +204,7 @@ def _plain(name: str) -> str:
 
 
 def _uses(recipe: Recipe, collection: Collection, result: Result) -> list[str]:
-    load = f'import earmark\n\nmodel = earmark.load("{_quoted(result.run.resolve().name)}")'
+    load = f'import earmark\n\nmodel = earmark.load("{_quoted(str(result.run))}")'
     load += "  # the run's folder, or its name at the hub"
     whole = all(_encoders(recipe, collection))
     return [

@@ -94,9 +94,13 @@ class Expected:
     source: Literal["measured", "paper, not verified here"]
     about: str = ""
 
+    def speaks_of(self, results: Mapping[str, Any]) -> bool:
+        """Whether the results are of the collection and split that it names."""
+        return (results["collection"], results["split"]) == (self.collection, self.split)
+
     def missed(self, results: Mapping[str, Any]) -> list[str]:
         """A line for each metric that fell short; [] where the results are of another collection or split."""
-        if (results["collection"], results["split"]) != (self.collection, self.split):
+        if not self.speaks_of(results):
             return []
         return [line for name, bound in self.metrics.items() if (line := _missed(name, bound, results))]
 

@@ -58,6 +58,8 @@ def train(
     spared = config.monitor != "last"
     collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed, spared=spared)
     with run.claimed(out, recipe, collection, resume):
+        if progress:
+            progress("looking up the encoders", 0, 1)
         model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
         model.to(best_device())
         bf16 = uses_bf16(config, model)
@@ -129,7 +131,10 @@ def _prepared(
     inputs, problems = read_inputs(model, collection, monitor_split, [*objectives, *monitored], progress)
     if problems:  # once more, without the clips that could not be read
         unread = {clip.clip_id for clip in collection.clips} - set(inputs.features)
-        objectives, monitored = _objectives(recipe, collection, monitor_split, unread)
+        try:
+            objectives, monitored = _objectives(recipe, collection, monitor_split, unread)
+        except DataError as error:
+            raise DataError(f"{error} {len(problems)} clips could not be read, the first: {problems[0]}") from error
     return objectives, monitored, inputs, problems
 
 
