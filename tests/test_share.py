@@ -769,3 +769,9 @@ def test_semantic_search_and_its_evaluator_take_the_model(model, tones, tmp_path
     ranks = [(row > row[at]).sum() for at, row in enumerate(scores)]
     assert found["cosine_accuracy@1"] == pytest.approx(np.mean([rank == 0 for rank in ranks]))
     assert model.model_card_data.found == [found]
+
+
+@pytest.mark.case("M06")
+def test_an_array_of_one_text_and_no_dimension_is_that_text(tones):
+    model = earmark.load(tones.run)
+    np.testing.assert_array_equal(model.encode(np.array("abc")), model.encode("abc"))

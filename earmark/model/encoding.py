@@ -45,6 +45,8 @@ class Inputs(NamedTuple):
 
 def read_inputs(given: Any, prompt: str) -> Inputs:
     """The texts, each after the prompt, or the sounds. Raises `ConfigError` on both at once, or anything else."""
+    if isinstance(given, np.ndarray) and not given.ndim:
+        given = given.item()  # an array of one text and no dimension is that text, not its letters
     single = _is_single(given)
     items = [_text_or_sound(each) for each in ([given] if single else _listed(given))]
     texts = [prompt + item for item in items if isinstance(item, str)]
@@ -59,7 +61,7 @@ def read_inputs(given: Any, prompt: str) -> Inputs:
 
 
 def _is_single(given: Any) -> bool:
-    if isinstance(given, np.ndarray) and given.ndim:
+    if isinstance(given, np.ndarray):
         return given.dtype.kind not in "UO"  # an array of numbers is one waveform
     one = isinstance(given, str | bytes | Path | Mapping | Tensor | set | frozenset) or _decodes(given)
     return one or not isinstance(given, Iterable)
