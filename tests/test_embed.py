@@ -98,13 +98,15 @@ def test_a_run_on_vectors_embeds_files_through_the_model_that_made_them(world, t
         load(result.run).embed_audio(collection.audio_path(collection.clips[0]))
 
 
-def test_a_run_embeds_a_collection_too(world, tmp_path):
+def test_a_run_embeds_a_collection_too(world, tmp_path, monkeypatch):
     embed(world, "cnn6", text=SMALL, jobs=1)
     (tmp_path / "heads.toml").write_text(HEADS)
     first = train(Recipe.read(tmp_path / "heads.toml"), Collection.read(world.root), tmp_path / "run")
     soundfile.write(world.root / "0.wav", 0.1 * np.sin(np.arange(40 * 8000) / 3), 8000)  # longer than a window
-    done = embed(Collection.read(world.root), str(tmp_path / "run"), jobs=1)
-    assert done.text_model == str(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    done = embed(Collection.read(world.root), "run", jobs=1)
+    monkeypatch.chdir("/")
+    assert done.text_model == str(tmp_path / "run")  # found again from any folder
     model, made = load(first.run), done.collection
     files = [made.audio_path(clip) for clip in made.clips]
     np.testing.assert_allclose(made.clip_vectors.vectors, model.embed_audio(files), atol=1e-5)

@@ -472,3 +472,12 @@ def test_runs_of_version_0_1_0_load(tmp_path, encoder):
     loaded = DualEncoder.load(tmp_path / "run")
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("size", [-1, 10_000_000_000])
+def test_a_runs_settings_that_were_edited_are_refused_in_one_line(tmp_path, size):
+    save_run(DualEncoder(VECTORS, Inputs(clip_size=5, caption_size=7)), tmp_path / "run")
+    path = tmp_path / "run" / "config.toml"
+    path.write_text(path.read_text().replace("clip_size = 5", f"clip_size = {size}"))
+    with pytest.raises(DataError, match=r"clip_size = .*as training wrote it"):
+        DualEncoder.load(tmp_path / "run")

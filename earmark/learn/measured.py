@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from earmark.config import read_toml
 from earmark.data.collection import Collection
-from earmark.errors import Problem
+from earmark.errors import DataError, Problem
 from earmark.measure.evaluate import Evaluation, Scorer, evaluate
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
@@ -60,10 +59,12 @@ def score(model: DualEncoder, collection: Collection, split: str | None, progres
 def seen(run: Path, collection: Collection, split: str | None) -> Seen:
     """What the run saw of the split, by its `config.toml`."""
     tables = read_toml(run / "config.toml")
-    trained: Mapping[str, Any] = tables.get("data", {})
-    stops = tables.get("train", {}).get("monitor") != "last"
+    trained, train = tables.get("data", {}), tables.get("train", {})
+    if not isinstance(trained, dict) or not isinstance(train, dict) or not isinstance(trained.get("clips", []), list):
+        raise DataError(f"{run / 'config.toml'}: its tables data or train are not as training wrote them.")
+    stops = train.get("monitor") != "last"
     gallery = {clip.clip_id for clip in collection.gallery(split)}
-    learned = set(trained.get("clips", []))
+    learned = set(map(str, trained.get("clips", [])))
     here = {clip.clip_id for clip in collection.clips}
     # the same sounds may have been imported once more under another name
     same = trained.get("name") == collection.name or 2 * len(learned & here) >= len(learned) > 0

@@ -29,7 +29,7 @@ from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import write_tensors
 from earmark.model import encoding, share
-from earmark.model.audio_encoders import AudioEncoder
+from earmark.model.audio_encoders import LARGEST, AudioEncoder
 from earmark.model.audio_towers import AudioConfig, class_texts, is_frozen, random_tower
 from earmark.model.frozen import Frozen, frozen_of
 from earmark.model.heads import Bridge
@@ -102,6 +102,11 @@ class DualEncoder(nn.Module):
             raise DataError(f"{folder}: the run is not finished (no model.safetensors). Go on with `--resume`.")
         tables = read_toml(path)
         inputs = from_table(Inputs, tables.get("inputs", {}), f"{path}: inputs")
+        if not all(0 <= size <= LARGEST for size in (inputs.clip_size, inputs.caption_size)):
+            raise DataError(
+                f"{path}: inputs.clip_size = {inputs.clip_size}, inputs.caption_size = {inputs.caption_size}; expected "
+                f"0 to {LARGEST:,}. Take the file as training wrote it."
+            )
         model = cls(DualEncoderConfig.from_tables(tables, str(path)), inputs)
         model.source = str(path)
         if model.audio.tower is not None:

@@ -69,6 +69,7 @@ def embed(
     for several needs its `if __name__ == "__main__"`). Raises `DataError` where no clip can be embedded; the files that
     were there stay then.
     """
+    name = str(Path(name).resolve()) if is_run(name) else name  # a run is found again from any folder
     frozen = frozen_tower(name)
     texts = _texts(text or (name if _embeds_texts(name) else TEXT_MODEL))
     _ = frozen.size  # what is wrong with the model is told before the work begins

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from earmark.errors import ConfigError
 from earmark.model.cnn import kaiming
 from earmark.model.yamnet import CLASSES, EMBEDDING
 
@@ -58,6 +59,8 @@ class Bridge(nn.Module):
     def __init__(self, dim: int, scale: float, *, others: int = 0, dropout: float = 0.0) -> None:
         """`others` are the numbers that other towers add to YAMNet's; dropout is that of x."""
         super().__init__()
+        if others < 0:
+            raise ConfigError(f"audio.bridge over {EMBEDDING + CLASSES + others} numbers; YAMNet gives more.")
         self.sizes = [EMBEDDING, CLASSES, others]
         self.scale = scale
         self.dropout = dropout
