@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from earmark.audio.cache import Features
 from earmark.errors import ConfigError, DataError
@@ -109,20 +110,21 @@ class FrozenTower(Frozen):
 
     def read(self, path: Path) -> Features:
         """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
-        return self._vector(self.tower.read(path))
+        odd: list[str] = []
+        return self._vector(self.tower.windows_of(path, odd), odd)
 
     def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
         """The vector of mono samples at `rate` Hz."""
-        return self._vector(self.tower.read_waveform(samples, rate))
+        return self._vector(self.tower.windows_of_waveform(samples, rate), [])
 
     @torch.inference_mode()
-    def _vector(self, features: Features) -> Features:
+    def _vector(self, windows: Iterable[tuple[Tensor, float]], odd: list[str]) -> Features:
+        """The vector of a clip's windows, of which one is held at a time."""
         tower = self.tower.to(self._device)
-        parts = [tower([window.to(self._device)])[0].float().cpu() for window in features.windows]
-        weights = torch.tensor(features.seconds) / sum(features.seconds)
-        mean = (torch.stack(parts) * weights[:, None]).sum(dim=0)
-        vector = F.normalize(mean, dim=0) if tower.unit else mean
-        return Features([vector], [sum(features.seconds)], features.odd)
+        found = [(tower([window.to(self._device)])[0].float().cpu(), seconds) for window, seconds in windows]
+        lengths = torch.tensor([seconds for _, seconds in found])
+        mean = (torch.stack([vector for vector, _ in found]) * (lengths / lengths.sum())[:, None]).sum(dim=0)
+        return Features([F.normalize(mean, dim=0) if tower.unit else mean], [float(lengths.sum())], odd)
 
 
 class Joined(Frozen):

@@ -90,21 +90,29 @@ class AudioTower(nn.Module):
     def read(self, path: Path) -> Features:
         """The features of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
         odd: list[str] = []
-        return self._features(decode.blocks(path, self.rate, self.longest_s, odd), odd)
+        return collected(self.windows_of(path, odd), odd)
 
     def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
         """The features of mono samples at `rate` Hz."""
+        return collected(self.windows_of_waveform(samples, rate), [])
+
+    def windows_of(self, path: Path, odd: list[str]) -> Iterator[tuple[Tensor, float]]:
+        """A file's windows, one at a time, with their seconds; what was odd is added to `odd` by the last."""
+        for block in decode.blocks(path, self.rate, self.longest_s, odd):
+            yield self.window(block), len(block) / self.rate
+
+    def windows_of_waveform(self, samples: NDArray[Any], rate: int) -> Iterator[tuple[Tensor, float]]:
+        """The windows of mono samples at `rate` Hz, one at a time, with their seconds."""
         mono = decode.resampled(samples, rate, self.rate)
         step = round(self.longest_s * self.rate)
-        return self._features((mono[start : start + step] for start in range(0, len(mono), step)), [])
+        for start in range(0, len(mono), step):
+            yield self.window(mono[start : start + step]), len(mono[start : start + step]) / self.rate
 
-    def _features(self, blocks: Iterable[NDArray[np.float32]], odd: list[str]) -> Features:
-        """The features of a clip's consecutive blocks of at most `longest_s` seconds."""
-        windows, seconds = [], []
-        for block in blocks:
-            windows.append(self.window(block))
-            seconds.append(len(block) / self.rate)
-        return Features(windows, seconds, odd)
+
+def collected(windows: Iterable[tuple[Tensor, float]], odd: list[str]) -> Features:
+    """The features of all windows of a clip."""
+    found = list(windows)
+    return Features([window for window, _ in found], [seconds for _, seconds in found], odd)
 
 
 class TextTower(nn.Module):
