@@ -30,13 +30,14 @@ import soundfile
 import soxr
 
 from earmark.audio.decode import load
-from earmark.audio.fingerprint import RATE
+from earmark.audio.fingerprint import RATE, Fingerprint
 from earmark.audio.recordings import Match, listen, same_recordings
 
 SOUNDS = {".flac", ".mp3", ".ogg", ".opus", ".wav"}
 OCTAVES = (60, 120, 240, 480, 960, 1920, 3840, 7500)
 Audio = np.ndarray
 """[frame, channel]."""
+Prints = dict[Path, Fingerprint]
 
 
 def resampled(samples: Audio, rate: int, to: int) -> Audio:
@@ -168,51 +169,39 @@ def quiet(what: str, done: int, all_: int) -> None:
     """Progress that nobody sees."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    data = Path(os.environ.get("EARMARK_TEST_DATA", "../shared/data")) / "library"
-    parser.add_argument("--data", type=Path, default=data)
-    parser.add_argument("--copies-of", type=int, default=150)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    paths = sorted(path for path in arguments.data.rglob("*") if path.suffix in SOUNDS)
-    if not paths:
-        print(f"{arguments.data}: no sounds")
-        return 2
-    good = True
-
+def among_real_sounds(prints: Prints, folder: Path) -> tuple[list[Match], bool]:
+    """The pairs that are found among the sounds themselves, and whether none is false."""
     begin = time.perf_counter()
-    prints, failed = listen(paths, quiet)
-    heard = time.perf_counter()
     found = list(same_recordings(prints, {path: {0, 1} for path in prints}, quiet))
-    ended = time.perf_counter()
-    hours = sum(each.samples for each in prints.values()) / RATE / 3600
     pairs = len(prints) * (len(prints) - 1) // 2
-    print(f"{len(prints)} sounds ({len(failed)} unreadable), {hours:.2f} h, {pairs:,} pairs:")
-    print(f"  decoding and fingerprints {heard - begin:.1f} s, comparing {ended - heard:.1f} s")
     false = [match for match in found if not is_one_recording(match)]
+    print(f"  comparing {pairs:,} pairs {time.perf_counter() - begin:.1f} s")
     print(f"  {len(found)} pairs are found, {len(false)} of them false (none)")
     for match in sorted(found, key=lambda each: each.likeness):
-        names = " | ".join(str(path.relative_to(arguments.data)) for path in (match.one, match.other))
+        names = " | ".join(str(path.relative_to(folder)) for path in (match.one, match.other))
         print(f"    {match.likeness:.3f}  {match.seconds:5.2f} s  {names}{'  FALSE' if match in false else ''}")
-    good &= not false
+    return found, not false
 
+
+def among_synthesised() -> bool:
+    """Whether no sounds that are merely alike are taken for one recording, bells of one pitch apart."""
     with tempfile.TemporaryDirectory() as folder:
         alike = {Path(folder) / f"{name}.wav": sound for name, sound in synthesised().items()}
         for path, sound in alike.items():
             soundfile.write(path, 0.9 * sound / np.abs(sound).max(), RATE)
-        heard_alike, _ = listen(list(alike), quiet)
-        taken = list(same_recordings(heard_alike, {path: {0, 1} for path in alike}, quiet))
-        kinds = [{path.stem.split("-")[0] for path in (match.one, match.other)} for match in taken]
-        bells = sum(each == {"bell"} for each in kinds)
-        print(
-            f"{len(alike)} synthesised sounds: {bells} pairs of bells of 420 with one pitch are taken for one", end=""
-        )
-        print(f" recording, and {len(taken) - bells} other pairs (none)")
-        good &= bells == len(taken)
+        heard, _ = listen(list(alike), quiet)
+        taken = list(same_recordings(heard, {path: {0, 1} for path in alike}, quiet))
+    kinds = [{path.stem.split("-")[0] for path in (match.one, match.other)} for match in taken]
+    bells = sum(each == {"bell"} for each in kinds)
+    print(f"{len(alike)} synthesised sounds: {bells} pairs of bells of 420 with one pitch are taken for one recording,")
+    print(f"  and {len(taken) - bells} other pairs (none)")
+    return bells == len(taken)
 
+
+def of_copies(prints: Prints, paths: list[Path], count: int, found: list[Match]) -> bool:
+    """Whether copies of every kind are found often enough, and no other sound is taken for one."""
     with tempfile.TemporaryDirectory() as folder:
-        copies = list(made(paths, arguments.copies_of, Path(folder)))
+        copies = list(made(paths, count, Path(folder)))
         copied, _ = listen([copy for _, copy, _ in copies], quiet)
         both = {**prints, **{path: each for path, each in copied.items() if each.loud.sum() >= 10}}
         matches = list(same_recordings(both, {path: {int(path in copied)} for path in both}, quiet))
@@ -233,14 +222,33 @@ def main() -> int:
     print("recall:")
     for kind, hits in by_kind.items():
         least = CHANGES[kind][0]
-        good &= float(np.mean(hits)) >= least
         print(f"  {kind:24}{np.mean(hits):6.3f} of {len(hits):3}{f'  (at least {least})' if least else ''}")
-    print(
-        f"  {len(wrong)} false pairs of a copy and another sound (none); {len(others) - len(wrong)} more are confirmed"
-    )
+    confirmed = len(others) - len(wrong)
+    print(f"  {len(wrong)} false pairs of a copy and another sound (none); {confirmed} more are confirmed")
     for match in wrong:
         print(f"    {match.likeness:.3f}  {match.seconds:5.2f} s  {match.one.name} | {match.other.name}")
-    return 0 if good and not wrong else 1
+    return not wrong and all(np.mean(hits) >= CHANGES[kind][0] for kind, hits in by_kind.items())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    data = Path(os.environ.get("EARMARK_TEST_DATA", "../shared/data")) / "library"
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--copies-of", type=int, default=150)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    paths = sorted(path for path in arguments.data.rglob("*") if path.suffix in SOUNDS)
+    if not paths:
+        print(f"{arguments.data}: no sounds")
+        return 2
+    begin = time.perf_counter()
+    prints, failed = listen(paths, quiet)
+    hours = sum(each.samples for each in prints.values()) / RATE / 3600
+    print(f"{len(prints)} sounds ({len(failed)} unreadable), {hours:.2f} h:")
+    print(f"  decoding and fingerprints {time.perf_counter() - begin:.1f} s")
+    found, none_false = among_real_sounds(prints, arguments.data)
+    good = [none_false, among_synthesised(), of_copies(prints, paths, arguments.copies_of, found)]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":

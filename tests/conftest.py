@@ -30,6 +30,15 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def own_models(tmp_path, monkeypatch, sentence_encoder) -> Path:
+    """An empty folder where models are looked for, beside the small sentence encoder, and an empty cache."""
+    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EARMARK_MODELS", str(tmp_path / "models"))
+    (tmp_path / "models").mkdir()
+    return tmp_path / "models"
+
+
 @pytest.fixture(scope="session")
 def sentence_encoder():
     """The small sentence encoder that a Python package ships; tests that need it skip, saying so, without it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from test_model import panns_checkpoint, sentence_encoder_or_skip
+from test_model import panns_checkpoint
 from test_yamnet import made_file
 from worlds import tone_world
 
@@ -46,13 +46,10 @@ batch = 4
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch) -> Collection:
+def world(tmp_path, own_models) -> Collection:
     """Twelve tones, and a made checkpoint of PANNs' smallest network where it is looked for."""
-    sentence_encoder_or_skip(SMALL)
-    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("EARMARK_MODELS", str(tmp_path / "models"))
-    (tmp_path / "models" / "cnn6").mkdir(parents=True)
-    panns_checkpoint("cnn6", tmp_path / "models" / "cnn6" / "Cnn6.pth")
+    (own_models / "cnn6").mkdir()
+    panns_checkpoint("cnn6", own_models / "cnn6" / "Cnn6.pth")
     return tone_world(tmp_path / "tones")
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_model import sentence_encoder_or_skip
 from test_yamnet import made_file
 from worlds import tone_world
 
@@ -140,12 +139,8 @@ batch = 4
 
 
 @pytest.fixture
-def recipe(tmp_path, monkeypatch) -> Path:
-    sentence_encoder_or_skip(SMALL)
-    monkeypatch.setenv("EARMARK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("EARMARK_MODELS", str(tmp_path / "models"))
-    (tmp_path / "models").mkdir()
-    made_file(tmp_path / "models" / "yamnet")
+def recipe(tmp_path, own_models) -> Path:
+    made_file(own_models / "yamnet")
     (tmp_path / "library.toml").write_text(LIBRARY)
     return tmp_path / "library.toml"
 

@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
 from earmark.measure.evaluate import query_blocks
 from earmark.measure.metrics import average_precision
-from earmark.model.dual_encoder import DualEncoder, one_thread
+from earmark.model.dual_encoder import DualEncoder
+from earmark.model.reading import one_thread
 from earmark.model.text_encoders import Progress
 from earmark.model.towers import best_device
 
@@ -67,57 +68,33 @@ def train(
         seen = {clip for objective in objectives for clip in objective.clip_ids}
         run.write_config(out, recipe, collection, monitor_split, model, sorted(seen))
         learner = Learner(model, objectives, config)
-        best = out / "checkpoint" / "best.safetensors"
-        with nullcontext() if _has_towers(model) else one_thread():
-            _learn(learner, monitored, collection, monitor_split, inputs, out, bf16, progress, report, checkpoint_s)
+        latest, best = out / "checkpoint" / "latest.safetensors", out / "checkpoint" / "best.safetensors"
+        if latest.exists():
+            learner.take_up(latest)
+        elif config.max_epochs == 0:
+            learner.save_weights(best)
+        state = learner.state
+        with _threads_for(model):
+            while not state.finished and state.epoch < config.max_epochs:
+                started = time.monotonic()
+                losses = _epoch(learner, inputs, bf16, latest, progress, checkpoint_s)
+                measured = _validated(model, monitored, collection, monitor_split, inputs)
+                lr = learner.optimiser.param_groups[0]["lr"]
+                _check_defined(measured[config.watched], config.watched, monitor_split)
+                if learner.judge(measured[config.watched]):
+                    learner.save_weights(best)
+                line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
+                line |= {"best_epoch": state.best_epoch, "seconds": round(time.monotonic() - started, 3)}
+                state.log_lines = run.write_log(out, state.log_lines, line)
+                learner.save(latest)
+                if report:
+                    report(line)
         learner.load_weights(best)
         model.save(out)
-        state = learner.state
         best_value = math.nan if state.best is None else state.best
         result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, spared, problems)
         write_card(recipe, collection, result, objectives)
     return result
-
-
-def _has_towers(model: DualEncoder) -> bool:
-    """Whether more than heads learns; heads are so small that several threads would wait for each other."""
-    return model.audio.tower is not None or model.text.tower is not None
-
-
-def _learn(
-    learner: Learner,
-    monitored: Sequence[Objective],
-    collection: Collection,
-    monitor_split: str,
-    inputs: Inputs,
-    out: Path,
-    bf16: bool,
-    progress: Progress | None,
-    report: Callable[[dict[str, Any]], None] | None,
-    checkpoint_s: float,
-) -> None:
-    """Epoch after epoch from where the learner stands, each measured, logged and kept, until the end."""
-    config, state = learner.config, learner.state
-    latest, best = out / "checkpoint" / "latest.safetensors", out / "checkpoint" / "best.safetensors"
-    if latest.exists():
-        learner.take_up(latest)
-        state = learner.state
-    elif config.max_epochs == 0:
-        learner.save_weights(best)
-    while not state.finished and state.epoch < config.max_epochs:
-        started = time.monotonic()
-        losses = _epoch(learner, inputs, bf16, latest, progress, checkpoint_s)
-        measured = _validated(learner.model, monitored, collection, monitor_split, inputs)
-        lr = learner.optimiser.param_groups[0]["lr"]
-        _check_defined(measured[config.watched], config.watched, monitor_split)
-        if learner.judge(measured[config.watched]):
-            learner.save_weights(best)
-        line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
-        line |= {"best_epoch": state.best_epoch, "seconds": round(time.monotonic() - started, 3)}
-        state.log_lines = run.write_log(out, state.log_lines, line)
-        learner.save(latest)
-        if report:
-            report(line)
 
 
 # Before the loop
@@ -177,6 +154,12 @@ def uses_bf16(config: TrainConfig, model: DualEncoder) -> bool:
 
 
 # Within the loop
+
+
+def _threads_for(model: DualEncoder) -> AbstractContextManager[None]:
+    """One thread where heads alone learn: they are so small that several would wait for each other."""
+    towers_learn = model.audio.tower is not None or model.text.tower is not None
+    return nullcontext() if towers_learn else one_thread()
 
 
 def _epoch(

@@ -17,7 +17,7 @@ from earmark.model.aisfx import AiSfx
 from earmark.model.cnn import CNNS, Cnn
 from earmark.model.heads import PannsHead
 from earmark.model.pretrained import find
-from earmark.model.towers import VECTORS, AudioTower
+from earmark.model.towers import VECTORS, AudioTower, LogMelTower
 from earmark.model.yamnet import YamNet, class_names
 
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
@@ -60,12 +60,12 @@ def is_named(name: str) -> bool:
     return name == VECTORS or all(part in TOWERS for part in name.split("+"))
 
 
-def _cnn(config: AudioConfig) -> AudioTower:
+def _cnn(config: AudioConfig) -> LogMelTower:
     dropout, settings = min(0.2, config.dropout), LOG_MELS[config.log_mel]
     return CNNS[config.encoder](width=config.width, dropout=dropout, settings=settings)
 
 
-TOWERS: dict[str, Callable[[AudioConfig], AudioTower]] = {
+TOWERS: dict[str, Callable[[AudioConfig], LogMelTower]] = {
     **dict.fromkeys(CNNS, _cnn),
     "yamnet": lambda config: YamNet(classes=config.bridge),
     "aisfx": lambda config: AiSfx(),
@@ -110,7 +110,7 @@ def weights_of(config: AudioConfig) -> Path:
 
 def load_pretrained(tower: AudioTower, head: nn.Module | None, config: AudioConfig) -> None:
     """Takes the weights that the settings name into the tower (and PANNs' `fc1` into the head); none for "none"."""
-    if config.weights == "none" or not is_named(config.encoder):
+    if config.weights == "none" or not isinstance(tower, LogMelTower):  # a hub model's come with it
         return
     path = weights_of(config)
     if isinstance(tower, Cnn) and isinstance(head, PannsHead):

@@ -10,9 +10,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earmark.audio.cache import FeatureCache, Features
+from earmark.audio.cache import Features
 from earmark.config import from_table, read_toml
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
@@ -34,6 +32,7 @@ from earmark.model.audio_towers import AudioConfig, class_texts, is_frozen, rand
 from earmark.model.frozen import Frozen, frozen_of
 from earmark.model.heads import Bridge
 from earmark.model.pretrained import fingerprint
+from earmark.model.reading import place_of, read_all
 from earmark.model.saved import of_today
 from earmark.model.settings import DualEncoderConfig, Inputs
 from earmark.model.stored import named_models, vector_features, vectors_of
@@ -44,7 +43,7 @@ SOUNDS_AT_ONCE = 64
 """Sounds whose features are held at once where nothing keeps them."""
 
 
-class DualEncoder(nn.Module):
+class DualEncoder(nn.Module, encoding.Encodes):
     """Clips and texts → unit embeddings of one space, float32 [item, dim]."""
 
     def __init__(self, config: DualEncoderConfig, inputs: Inputs) -> None:
@@ -188,6 +187,16 @@ class DualEncoder(nn.Module):
         return out
 
     @property
+    def dim(self) -> int:
+        """Size of the embeddings."""
+        return self.config.model.dim
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of a text that are read. Raises `ConfigError` where the model cannot read texts."""
+        return self.text.tower.longest if self.text.tower is not None else self.sentence_encoder.max_seq_length
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.text.head.parameters()).device
@@ -202,13 +211,18 @@ class DualEncoder(nn.Module):
         Raises `DataError` on a file without sound and `ConfigError` on a waveform without a rate.
         """
         each = [sounds] if isinstance(sounds, str | Path | np.ndarray) else list(sounds)
-        return self._embed_sounds((sound, rate) for sound in each)
+        return self.embed_sounds([(sound, rate) for sound in each])
 
-    def _embed_sounds(self, sounds: Iterable[tuple[Any, int | None]]) -> NDArray[np.float32]:
-        """Unit embeddings of (sound, rate), few read at a time."""
+    def embed_sounds(
+        self, sounds: Sequence[tuple[Any, int | None]], size: int = SOUNDS_AT_ONCE, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Unit embeddings, float32 [sound, dim], of (path or waveform, rate), of which `size` are held at a time."""
         found = [np.zeros((0, self.config.model.dim), np.float32)]
-        for some in _in_parts(sounds, SOUNDS_AT_ONCE):
+        for start in range(0, len(sounds), size):
+            some = sounds[start : start + size]
             found.append(self.embed_features([self._features(sound, rate) for sound, rate in some]))
+            if progress:
+                progress("embedding sounds", start + len(some), len(sounds))
         return np.concatenate(found)
 
     def _features(self, sound: Path | str | NDArray[Any], rate: int | None) -> Features:
@@ -241,103 +255,6 @@ class DualEncoder(nn.Module):
             check_texts(texts)
             return self.text.tower.tokens(texts)
         return list(torch.from_numpy(self.sentence_encoder.encode(texts, progress)))
-
-    # As sentence-transformers has it
-
-    def encode(
-        self,
-        inputs: Any = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool | None = None,
-        output_value: str | None = "sentence_embedding",
-        precision: str | None = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        device: Any = None,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        pool: Any = None,
-        chunk_size: int | None = None,
-        **more: Any,
-    ) -> Any:
-        """Embeddings of texts or of sounds, as `SentenceTransformer.encode` answers (6.2).
-
-        One input gives one vector [dim]; a list, tuple or array of them gives [input, dim]: numpy float32, or a tensor
-        (`convert_to_tensor`), or a list of tensors (`convert_to_numpy=False`). A text is a str. A sound is a Path, a
-        str that names a sound file, a dict of `array` and `sampling_rate`, or a decoder of torchcodec.
-
-        What differs: rows are of unit length whatever `normalize_embeddings` says, since relevance is the cosine; it
-        acts on rows that `truncate_dim` cuts. No inputs give [0, dim]. `batch_size` is how many sounds are held at
-        once; no batch changes a vector. No bar is shown where `show_progress_bar` is None. Waveforms must come with
-        their rate, which may differ from sound to sound. Blank texts are refused (`DataError`), and so is what cannot
-        be done (`ConfigError`): other outputs, several processes, fetching sounds, unknown settings.
-        """
-        given = encoding.given_inputs(inputs, more)
-        encoding.check_settings(
-            batch_size=batch_size,
-            output_value=output_value,
-            precision=precision,
-            truncate_dim=truncate_dim,
-            device=device,
-            pool=pool,
-            chunk_size=chunk_size,
-        )
-        read = encoding.read_inputs(given, encoding.prompt_of(prompt, prompt_name))
-        encoding.moved(self, device)
-        with encoding.bar(show_progress_bar) as progress:
-            rows = self._encode_sounds(read.sounds, batch_size, progress) if read.sounds else None
-            rows = self.embed_text(read.texts, progress) if rows is None else rows
-        rows = encoding.quantized(encoding.cut(rows, truncate_dim, normalize_embeddings), precision)
-        return encoding.answered(rows, read.single, self.device, to_numpy=convert_to_numpy, to_tensor=convert_to_tensor)
-
-    def _encode_sounds(
-        self, sounds: Sequence[tuple[Any, int | None]], size: int, progress: Progress | None
-    ) -> NDArray[np.float32]:
-        found = []
-        for start in range(0, len(sounds), size):
-            found.append(self._embed_sounds(sounds[start : start + size]))
-            if progress:
-                progress("embedding sounds", min(start + size, len(sounds)), len(sounds))
-        return np.concatenate(found)
-
-    def encode_query(self, *inputs: Any, **settings: Any) -> Any:
-        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
-        return self.encode(*inputs, task="query", **settings)
-
-    def encode_document(self, *inputs: Any, **settings: Any) -> Any:
-        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
-        return self.encode(*inputs, task="document", **settings)
-
-    similarity_fn_name = "cosine"
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Cosines, float32 [first, second], of arrays, tensors or lists of vectors."""
-        return encoding.cosines(embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Cosines, float32 [pair], of vectors at the same place."""
-        return encoding.pairwise_cosines(embeddings1, embeddings2)
-
-    def get_embedding_dimension(self) -> int:
-        """The size of the embeddings."""
-        return self.config.model.dim
-
-    get_sentence_embedding_dimension = get_embedding_dimension
-
-    @property
-    def max_seq_length(self) -> int:
-        """Tokens of a text that are read. Raises `ConfigError` where the model cannot read texts."""
-        if self.text.tower is not None:
-            return self.text.tower.longest
-        encoder = self.sentence_encoder
-        return encoder.max_seq_length if isinstance(encoder, RunTexts) else encoder.tower.longest
-
-    @cached_property
-    def model_card_data(self) -> encoding.Measured:
-        """Where evaluators of sentence-transformers leave what they measured."""
-        return encoding.Measured()
 
     # At the hub
 
@@ -387,25 +304,16 @@ class DualEncoder(nn.Module):
         """
         if self.config.audio.encoder == VECTORS:
             return vector_features(vectors_of(collection, "clip", self.inputs), clips)
-        reader = self.reader()
-        cache = FeatureCache(reader.made_by)
-
-        def read(clip: Clip) -> Features | Problem:
-            try:
-                return cache.features(collection.audio_path(clip), reader.read)
-            except (DataError, OSError) as error:
-                return Problem(f"clip {clip.clip_id!r}", str(error))
-
         found: dict[str, Features] = {}
         problems: list[Problem] = []
-        with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for done, (clip, result) in enumerate(zip(clips, pool.map(read, clips), strict=True), start=1):
-                if isinstance(result, Problem):
-                    problems.append(result)
-                else:
-                    found[clip.clip_id] = result
-                if progress:
-                    progress("reading sounds", done, len(clips))
+        results = read_all(self.reader(), [place_of(collection, clip) for clip in clips])
+        for done, (clip, result) in enumerate(zip(clips, results, strict=True), start=1):
+            if isinstance(result, Features):
+                found[clip.clip_id] = result
+            else:
+                problems.append(Problem(f"clip {clip.clip_id!r}", str(result)))
+            if progress:
+                progress("reading sounds", done, len(clips))
         odd = [f"{clip.path}: {what}" for clip in clips if clip.clip_id in found for what in found[clip.clip_id].odd]
         if odd:
             warnings.warn(f"{len(odd)} oddities of sounds, {odd[0]} (`earmark data check` lists all)", stacklevel=2)
@@ -443,28 +351,6 @@ class DualEncoder(nn.Module):
             VectorTable(tuple(caption.caption_id for caption in captions), caption_vectors),
             problems,
         )
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within the block torch computes each operation on one thread: the callers are the parallelism."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _in_parts(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    part: list[Any] = []
-    for item in items:
-        part.append(item)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
 
 
 def _frozen(config: AudioConfig, inputs: Inputs) -> Frozen | None:

@@ -24,13 +24,14 @@ import torch
 from numpy.typing import NDArray
 
 from earmark.audio.cache import FeatureCache
-from earmark.data.collection import VECTOR_FILES, Clip, Collection, VectorTable
+from earmark.data.collection import VECTOR_FILES, Collection, VectorTable
 from earmark.errors import DataError, Problem
 from earmark.model import hub
 from earmark.model.audio_towers import is_named
 from earmark.model.dual_encoder import RunTexts, frozen_tower, is_run, text_encoder
 from earmark.model.frozen import Frozen
 from earmark.model.pretrained import find
+from earmark.model.reading import Place, place_of, read_one
 from earmark.model.stored import named_models
 from earmark.model.text_encoders import Progress, SentenceEncoder
 from earmark.model.towers import best_device
@@ -129,34 +130,27 @@ def _embeds_texts(name: str) -> bool:
 
 def _embed_clips(frozen: Frozen, collection: Collection, jobs: int, progress: Progress | None) -> Iterator[_Made]:
     """What came of each clip, in order."""
-    paths = [_path(collection, clip) for clip in collection.clips]
+    places = [place_of(collection, clip) for clip in collection.clips]
     usual = (os.cpu_count() or 1) if best_device().type == "cpu" else 1  # one process holds the GPU
-    jobs = min(jobs or usual, max(1, len(paths) // CLIPS_A_PROCESS))
-    for done, made in enumerate(_in_processes(frozen, paths, jobs) if jobs > 1 else _here(frozen, paths), start=1):
+    jobs = min(jobs or usual, max(1, len(places) // CLIPS_A_PROCESS))
+    for done, made in enumerate(_in_processes(frozen, places, jobs) if jobs > 1 else _here(frozen, places), start=1):
         yield made
         if progress:
-            progress("embedding sounds", done, len(paths))
+            progress("embedding sounds", done, len(places))
 
 
-def _path(collection: Collection, clip: Clip) -> Path | DataError:
-    try:
-        return collection.audio_path(clip)
-    except DataError as error:
-        return error
-
-
-def _here(frozen: Frozen, paths: Sequence[Path | DataError]) -> Iterator[_Made]:
+def _here(frozen: Frozen, places: Sequence[Place]) -> Iterator[_Made]:
     frozen.move_to(best_device())
     cache = FeatureCache(frozen.made_by)
-    return (_embed_one(frozen, cache, path) for path in paths)
+    return (_made_of(frozen, cache, place) for place in places)
 
 
-def _in_processes(frozen: Frozen, paths: Sequence[Path | DataError], jobs: int) -> Iterator[_Made]:
+def _in_processes(frozen: Frozen, places: Sequence[Place], jobs: int) -> Iterator[_Made]:
     spawned = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
     pool = ProcessPoolExecutor(jobs, spawned, initializer=_start, initargs=(frozen.name, frozen.fingerprint))
     try:
         with _interrupts_put_off():  # the processes are started here, and inherit it: Ctrl-C is for this one alone
-            found = pool.map(_embed_in_process, paths, chunksize=4)
+            found = pool.map(_embed_in_process, places, chunksize=4)
         yield from found
     except BrokenProcessPool as error:
         raise DataError(
@@ -200,16 +194,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _embed_in_process(path: Path | DataError) -> _Made:
-    return _embed_one(_worker["frozen"], _worker["cache"], path)
+def _embed_in_process(place: Place) -> _Made:
+    return _made_of(_worker["frozen"], _worker["cache"], place)
 
 
-def _embed_one(frozen: Frozen, cache: FeatureCache, path: Path | DataError) -> _Made:
-    if isinstance(path, DataError):
-        return _Made(None, [], str(path))
-    try:
-        features = cache.features(path, frozen.read)
-    except (DataError, OSError) as error:
-        return _Made(None, [], str(error))
-    vector = features.windows[0].numpy()
-    return _Made(vector, features.odd) if np.isfinite(vector).all() else _Made(None, [], "its vector is not finite")
+def _made_of(frozen: Frozen, cache: FeatureCache, place: Place) -> _Made:
+    found = read_one(frozen, cache, place)
+    if isinstance(found, DataError):
+        return _Made(None, [], str(found))
+    return _Made(found.windows[0].numpy(), found.odd)

@@ -7,8 +7,10 @@ sound; sounds are also paths, and waveforms with their rate. What cannot be done
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -38,6 +40,122 @@ class Inputs(NamedTuple):
     """(path or waveform, rate or None)."""
     single: bool
     """Whether it was one input and no list."""
+
+
+class Encodes(ABC):
+    """`encode` and what belongs to it, for a model that embeds texts and sounds."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Size of the embeddings."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the weights are."""
+
+    @abstractmethod
+    def embed_text(self, texts: Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
+        """Unit embeddings, float32 [text, dim]."""
+
+    @abstractmethod
+    def embed_sounds(
+        self, sounds: Sequence[tuple[Any, int | None]], size: int, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Unit embeddings, float32 [sound, dim], of (path or waveform, rate)."""
+
+    @abstractmethod
+    def to(self, device: Any) -> Any:
+        """Moves the weights there."""
+
+    def encode(
+        self,
+        inputs: Any = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: str | None = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: Any = None,
+        chunk_size: int | None = None,
+        **more: Any,
+    ) -> Any:
+        """Embeddings of texts or of sounds, as `SentenceTransformer.encode` answers (6.2).
+
+        One input gives one vector [dim]; a list, tuple or array of them gives [input, dim]: numpy float32, or a tensor
+        (`convert_to_tensor`), or a list of tensors (`convert_to_numpy=False`). A text is a str. A sound is a Path, a
+        str that names a sound file, a dict of `array` and `sampling_rate`, or a decoder of torchcodec.
+
+        What differs: rows are of unit length whatever `normalize_embeddings` says, since relevance is the cosine; it
+        acts on rows that `truncate_dim` cuts. No inputs give [0, dim]. `batch_size` is how many sounds are held at
+        once; no batch changes a vector. No bar is shown where `show_progress_bar` is None. Waveforms must come with
+        their rate, which may differ from sound to sound. Blank texts are refused (`DataError`), and so is what cannot
+        be done (`ConfigError`): other outputs, several processes, fetching sounds, unknown settings.
+        """
+        given = given_inputs(inputs, more)
+        check_settings(
+            batch_size=batch_size,
+            output_value=output_value,
+            precision=precision,
+            truncate_dim=truncate_dim,
+            device=device,
+            pool=pool,
+            chunk_size=chunk_size,
+        )
+        read = read_inputs(given, prompt_of(prompt, prompt_name))
+        self._move_to(device)
+        with bar(show_progress_bar) as progress:
+            rows = self.embed_sounds(read.sounds, batch_size, progress) if read.sounds else None
+            rows = self.embed_text(read.texts, progress) if rows is None else rows
+        rows = quantized(cut(rows, truncate_dim, normalize_embeddings), precision)
+        return answered(rows, read.single, self.device, to_numpy=convert_to_numpy, to_tensor=convert_to_tensor)
+
+    def encode_query(self, *inputs: Any, **settings: Any) -> Any:
+        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
+        return self.encode(*inputs, **{**settings, "task": "query"})
+
+    def encode_document(self, *inputs: Any, **settings: Any) -> Any:
+        """The same as `encode`: the model has no prompts, and what an input is decides how it is read."""
+        return self.encode(*inputs, **{**settings, "task": "document"})
+
+    similarity_fn_name = "cosine"
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines, float32 [first, second], of arrays, tensors or lists of vectors."""
+        return cosines(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines, float32 [pair], of vectors at the same place."""
+        return pairwise_cosines(embeddings1, embeddings2)
+
+    def get_embedding_dimension(self) -> int:
+        """The size of the embeddings."""
+        return self.dim
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+    @cached_property
+    def model_card_data(self) -> Measured:
+        """Where evaluators of sentence-transformers leave what they measured."""
+        return Measured()
+
+    def _move_to(self, device: Any) -> None:
+        """Moves the model there, if somewhere. Raises `ConfigError` where the machine has no such device."""
+        if device is None:
+            return
+        try:
+            torch.zeros(1, device=device).cpu()  # asked first, since a move that fails half-way cannot be taken back
+            self.to(device)
+        except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            raise ConfigError(f"encode: device = {device!r}: {first}. Name another, cpu say.") from error
 
 
 # What comes in
@@ -170,16 +288,6 @@ def check_settings(
         wrong = "pool or chunk_size; expected neither, several processes are not started here"
     if wrong:
         raise ConfigError(f"encode: {wrong}.")
-
-
-def moved(model: torch.nn.Module, device: Any) -> None:
-    """Moves the model there, if somewhere. Raises `ConfigError` where the machine has no such device."""
-    try:
-        if device is not None:
-            model.to(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-        raise ConfigError(f"encode: device = {device!r}: {first}. Name another, cpu say.") from error
 
 
 @contextmanager

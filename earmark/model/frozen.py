@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from earmark.model.pretrained import fingerprint
 from earmark.model.towers import AudioTower
 
 
-class Frozen:
+class Frozen(ABC):
     """What makes one vector of a clip and does not learn: looked up when it is first needed, and no part of the model.
 
     Also read and asked for by `embed`, as a tower that learns is by training.
@@ -44,32 +45,32 @@ class Frozen:
             )
         return found
 
+    @abstractmethod
     def move_to(self, device: torch.device) -> None:
         """Embeds there from now on."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Of the vectors."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def front_end(self) -> str:
         """What it makes of sound, as JSON."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def made_by(self) -> str:
         """What decides its vectors: the key of the cache."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, path: Path) -> Features:
         """The vector of a sound file, with what was odd about it. Raises `DataError` where it holds no sound."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_waveform(self, samples: NDArray[Any], rate: int) -> Features:
         """The vector of mono samples at `rate` Hz."""
-        raise NotImplementedError
 
 
 class FrozenTower(Frozen):
@@ -124,6 +125,8 @@ class FrozenTower(Frozen):
         found = [(tower([window.to(self._device)])[0].float().cpu(), seconds) for window, seconds in windows]
         lengths = torch.tensor([seconds for _, seconds in found])
         mean = (torch.stack([vector for vector, _ in found]) * (lengths / lengths.sum())[:, None]).sum(dim=0)
+        if not torch.isfinite(mean).all():
+            raise DataError(f"its vector by {self.name} is not finite. Leave the sound out.")
         return Features([F.normalize(mean, dim=0) if tower.unit else mean], [float(lengths.sum())], odd)
 
 

@@ -193,6 +193,11 @@ class SentenceEncoder:
             )
         return tower
 
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of a text that are read."""
+        return self.tower.longest
+
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> NDArray[np.float32]:
         """Unit vectors, float32 [text, dim]; raises `DataError` on blank texts."""
         check_texts(texts)

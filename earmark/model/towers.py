@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -33,7 +34,7 @@ GAIN_DB = 6.0
 """Clips are made louder or quieter by so much at most."""
 
 
-class AudioTower(nn.Module):
+class AudioTower(nn.Module, ABC):
     """What all towers of sound share."""
 
     rate: int
@@ -52,21 +53,17 @@ class AudioTower(nn.Module):
     """Whether training computes in bf16 where the machine does and the recipe leaves it open."""
 
     @property
+    @abstractmethod
     def front_end(self) -> str:
         """What it makes of a window of samples, as JSON: it must be the same whenever the model is used."""
-        raise NotImplementedError
 
+    @abstractmethod
     def window(self, samples: NDArray[np.float32]) -> Tensor:
         """The features of one window of mono samples at `rate`, of any length from 1 on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, windows: Sequence[Tensor]) -> Tensor:
         """Vectors [window, size] of features of any lengths."""
-        raise NotImplementedError
-
-    def load(self, path: Path) -> None:
-        """Takes the published weights of a file or folder. Raises `DataError` where it holds others."""
-        raise NotImplementedError
 
     def augmented(self, window: Tensor, how: str) -> Tensor:
         """The features as they are varied in training: `how` is "spec", "gain" or "spec+gain".
@@ -78,9 +75,9 @@ class AudioTower(nn.Module):
             window = self.louder(window, (2 * float(torch.rand(())) - 1) * GAIN_DB)
         return _masked(window) if "spec" in how else window
 
+    @abstractmethod
     def louder(self, window: Tensor, decibels: float) -> Tensor:
         """The features that the sound would have, made louder by so many decibels."""
-        raise NotImplementedError
 
     @property
     def made_by(self) -> str:
@@ -115,7 +112,7 @@ def collected(windows: Iterable[tuple[Tensor, float]], odd: list[str]) -> Featur
     return Features([window for window, _ in found], [seconds for _, seconds in found], odd)
 
 
-class TextTower(nn.Module):
+class TextTower(nn.Module, ABC):
     """What all towers of texts share."""
 
     size: int
@@ -123,13 +120,13 @@ class TextTower(nn.Module):
     longest: int
     """Tokens that are read; what a longer text says after them is not."""
 
+    @abstractmethod
     def tokens(self, texts: Sequence[str]) -> list[Tensor]:
         """The features of texts: token ids, int64 [token] each, cut after `longest` with one warning."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, tokens: Sequence[Tensor]) -> Tensor:
         """Vectors [text, size] of token ids; unit length where the model makes them so."""
-        raise NotImplementedError
 
 
 class LogMelTower(AudioTower):
@@ -141,6 +138,10 @@ class LogMelTower(AudioTower):
         self.settings = settings
         self.rate = settings.rate
         self.least = least
+
+    @abstractmethod
+    def load(self, path: Path) -> None:
+        """Takes the published weights of a file or folder. Raises `DataError` where it holds others."""
 
     @property
     def front_end(self) -> str:
