@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 from test_model import panns_checkpoint
 from test_yamnet import made_file
 from worlds import tone_world
@@ -128,6 +130,16 @@ def test_joined_towers_of_several_rates_embed_the_same_below_another_run(world, 
     np.testing.assert_allclose(made.clip_vectors.vectors, model.embed_audio(files), atol=1e-5)
 
 
+def test_vectors_that_are_not_finite_are_told_and_not_written(world, own_models):
+    path = own_models / "cnn6" / "Cnn6.pth"
+    broken = torch.load(path, weights_only=True)
+    broken["model"]["conv_block4.bn1.running_var"] -= 2
+    torch.save(broken, path)
+    with pytest.raises(DataError, match=r"none of its 12 clips .* its vector by cnn6 is not finite"):
+        embed(world, "cnn6", text=SMALL)
+    assert not (world.root / "clip_vectors.npz").exists()
+
+
 def test_where_nothing_can_be_embedded_the_old_vectors_stay(world):
     clips = [Clip(f"clip{i}", "", "development") for i in range(2)]
     stand_in = replace(world, clips=clips, captions=world.captions[:2])
@@ -138,7 +150,15 @@ def test_where_nothing_can_be_embedded_the_old_vectors_stay(world):
 
 
 @pytest.mark.case("I06")
-def test_two_at_once_leave_the_vectors_of_one_with_its_name(world, tmp_path):
+def test_two_at_once_leave_the_vectors_of_one_with_its_name(world, tmp_path, monkeypatch):
+    write = VectorTable.write
+
+    def slowly(table: VectorTable, path: Path) -> None:
+        write(table, path)
+        if threading.current_thread().name.endswith("_0"):
+            time.sleep(0.2)  # time for the other one to come between
+
+    monkeypatch.setattr(VectorTable, "write", slowly)
     (tmp_path / "models" / "cnn10").mkdir()
     panns_checkpoint("cnn10", tmp_path / "models" / "cnn10" / "Cnn10.pth")
     with ThreadPoolExecutor(2) as pool:

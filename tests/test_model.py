@@ -14,6 +14,7 @@ from earmark.audio.decode import resampled
 from earmark.audio.logmel import PAPER, least_samples
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError
+from earmark.model import cnn as cnn_module
 from earmark.model import pretrained
 from earmark.model.audio_encoders import AudioConfig, AudioEncoder
 from earmark.model.audio_towers import load_pretrained
@@ -57,6 +58,19 @@ def test_cnn14_has_the_published_names_and_shapes():
     assert shapes["conv_block6.bn2.running_var"] == (2048,)
     assert shapes["fc1.weight"] == (2048, 2048)
     assert shapes["out.weight"] == (300, 2048)
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_few_bands_are_convolved_as_many_are(name, monkeypatch):
+    torch.manual_seed(0)
+    tower = CNNS[name](width=4).eval()
+    clips = [torch.randn(200, 64), torch.randn(90, 64)]
+    monkeypatch.setattr(cnn_module, "FEW_BANDS", 0)
+    with torch.inference_mode():
+        by_the_library = tower(clips)
+        monkeypatch.setattr(cnn_module, "FEW_BANDS", 64)
+        by_products = tower(clips)
+    torch.testing.assert_close(by_products, by_the_library, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.case("M02")
@@ -189,6 +203,7 @@ def test_a_frozen_tower_is_no_part_of_the_model_and_makes_one_vector_a_clip(tmp_
     encoder = AudioEncoder(config, 8, vector_size=512, frozen=FrozenTower(config))
     assert {name.partition(".")[0] for name, _ in encoder.named_parameters()} == {"head"}
     wave = np.random.default_rng(0).standard_normal(40 * 8000).astype(np.float32) * 0.1
+    wave[30 * 8000 :] = 0.3 * np.sin(np.arange(10 * 8000) / 2)  # the second window is another sound
     found = encoder.reader.read_waveform(wave, 8000)
     assert [tuple(window.shape) for window in found.windows] == [(512,)]
     tower = encoder.reader.tower

@@ -430,3 +430,20 @@ def test_a_split_that_decides_nothing_is_not_said_to_have_stopped_training(world
     cards = [(run.run / "card.md").read_text() for run in (last, watched)]
     assert ["stopped training" in card for card in cards] == [False, True]
     assert ["by which the epoch was chosen" in card for card in cards] == [False, True]
+
+
+def test_a_cnn_that_was_stopped_and_resumed_ends_bit_equal(tmp_path, sentence_encoder):
+    world = tone_world(tmp_path / "tones", clips=9)
+    text = CNN.split("[[objective]]")
+    made = recipe("train.max_epochs=3", "audio.augment=spec+gain", text=text[0] + "[[objective]]" + text[1])
+
+    def stop(line: dict) -> None:
+        if line["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    train(made, world, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(made, world, tmp_path / "stopped", report=stop)
+    assert not (tmp_path / "stopped" / "model.safetensors").exists()
+    train(made, world, tmp_path / "stopped", resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "stopped")
