@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
@@ -73,14 +74,20 @@ def data_soundscapes(
 
 @data.command("import")
 def data_import(
-    table: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a row a sound.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    audio: Annotated[Path, typer.Option(metavar="ROOT", help="The folder that the sounds' paths start from.")],
-    path: Annotated[str, typer.Option(metavar="COL", help="The column with the sounds' paths.")],
-    text: Annotated[
-        list[str], typer.Option(metavar="COL", help="A column with a caption; may be given several times.")
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="FILE… | FOLDER", help="A table, published files, or a data set's folder.")
     ],
-    encoding: Annotated[str, typer.Option(help="Of the CSV.")] = "utf-8",
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    audio: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="ROOT", help="The folder with the sounds, which their paths start from."),
+    ] = None,
+    path: Annotated[Optional[str], typer.Option(metavar="COL", help="The column with the sounds' paths.")] = None,  # noqa: UP045
+    text: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="COL", help="A column with a caption; may be given several times."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Of the files.")] = "utf-8",
     split: Annotated[Optional[str], typer.Option(metavar="COL", help="The column with the splits.")] = None,  # noqa: UP045
     holdout: Annotated[
         Optional[float],  # noqa: UP045
@@ -92,42 +99,129 @@ def data_import(
     ] = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Make a collection of any captions CSV; the sounds stay where they are.
+    """Make a collection of any captions CSV, of published files, or of a Hugging Face data set's folder.
 
-    Example: `earmark data import sounds.csv mine --audio ~/sounds --path file --text description --holdout 0.2`
+    A CSV of your own with `--path` and `--text`; AudioCaps', WavCaps', XACLE's, RELATE's and DCASE 2025's files and
+    audiofolders (`metadata.csv`, `.jsonl`, `.parquet`) or Parquet shards as they are. Sounds stay where they are, but
+    those in Parquet.
+
+    Examples: `earmark data import sounds.csv mine --audio ~/sounds --path file --text description --holdout 0.2`,
+    `earmark data import val.csv test.csv audiocaps --audio ~/audiocaps`
     """
-    from earmark.data import tables
+    own = {"--path": path, "--split": split, "--group": group}
+    if sources[0].is_dir():
+        _refuse_options(sources[0], "a folder, whose own files tell these", {**own, "--audio": audio})
+        found = _import_folder(sources, folder, text or [], holdout, seed)
+    elif path is None and not text:
+        _refuse_options(sources[0], "these go with --path and --text", own)
+        found = _import_published(sources, folder, audio, encoding=encoding, holdout=holdout, seed=seed)
+    else:
+        from earmark.data import published, tables
 
-    found = tables.import_table(
-        table,
-        folder,
-        audio=audio,
-        path=path,
-        texts=text,
-        encoding=encoding,
-        split=split,
-        holdout=holdout,
-        group=group,
-        seed=seed,
-    )
+        if published.is_json(sources[0]):
+            raise ConfigError(f"{sources[0]}: JSON, whose keys are known. Leave --path and --text out.")
+        if len(sources) > 1 or path is None or not text or audio is None:
+            raise ConfigError(f"{sources[0]}: a table of your own; expected it alone, with --audio, --path and --text.")
+        found = tables.import_table(
+            sources[0],
+            folder,
+            audio=audio,
+            path=path,
+            texts=text,
+            encoding=encoding,
+            split=split,
+            holdout=holdout,
+            group=group,
+            seed=seed,
+        )
     _say_collection(found)
     _exit_with(found.problems, "rows were left out or need a look")
+
+
+def _refuse_options(source: Path, why: str, options: dict[str, Any]) -> None:
+    """Raises `ConfigError` where one of the options is given."""
+    given = [f"{name} {value}" for name, value in options.items() if value is not None]
+    if given:
+        raise ConfigError(f"{source}: {', '.join(given)}: {why}. Leave {'it' if len(given) == 1 else 'them'} out.")
+
+
+def _import_folder(sources: list[Path], folder: Path, text: list[str], holdout: float | None, seed: int) -> Collection:
+    from earmark.data.audiofolder import import_folder
+
+    if len(sources) > 1 or len(text) > 1:
+        raise ConfigError(f"{sources[0]}: a folder; expected it alone, and one --text at most.")
+    with console.progress() as progress:
+        told = _stage(progress, "reading files")
+        return import_folder(sources[0], folder, text="".join(text), holdout=holdout, seed=seed, progress=told)
+
+
+def _import_published(sources: list[Path], folder: Path, audio: Path | None, **how: Any) -> Collection:
+    """The collection; says what the files were taken for, and under which names their sounds were found."""
+    from earmark.data.published import import_published
+
+    found = import_published(sources, folder, audio=audio, **how)
+    imported = found.about["imported"]
+    sounds = ", ".join(f"{count:,} as {pattern}" for pattern, count in imported.get("sounds", {}).items())
+    if audio is None:
+        sounds = f"no --audio, so the paths of all {len(found.clips):,} clips are empty"
+    console.say(f"{imported['layout']}; sounds: {sounds or 'none found'}")
+    return found
+
+
+@data.command("export")
+def data_export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A collection.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    form: Annotated[str, typer.Option("--as", metavar="FORM", help="audiofolder or parquet.", show_default=False)],
+) -> None:
+    """Write a collection as a data set that Hugging Face's `datasets.load_dataset(OUT)` reads, with its card.
+
+    `earmark data import OUT DIR` gives back the same collection. Example: `earmark data export mine hub --as parquet`
+    """
+    from earmark.data.export import export
+
+    collection = _read(folder)
+    with console.progress() as progress:
+        done = export(collection, out, form, progress=_stage(progress, "writing clips"))
+    counts = ", ".join(f"{split} {count:,}" for split, count in done.rows.items())
+    files = "sounds" if form == "audiofolder" else "Parquet files"
+    console.say(
+        f"{out}: {collection.name} ({console.KIND[collection.kind]}) as {form}: {sum(done.rows.values()):,} clips "
+        f"({counts}) in {done.files:,} {files}, {len(collection.captions):,} captions, "
+        f"{len(collection.ratings):,} ratings"
+    )
+    _exit_with([*collection.problems, *done.problems], "rows or clips were left out")
 
 
 @data.command("clotho")
 def data_clotho(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[
-        Path, typer.Option("--from", metavar="FOLDER", help="Where the published files are, at any depth.")
-    ],
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--from", metavar="FOLDER", help="Fetch nothing: the published files are here, at any depth; some may miss."
+        ),
+    ] = None,
+    without_sounds: Annotated[bool, typer.Option("--without-sounds", help="Fetch the tables alone, a few MB.")] = False,
+    mirror: Annotated[
+        str, typer.Option(metavar="URL", help="Fetch from here; all files lie directly below it.", show_default=False)
+    ] = "",
 ) -> None:
-    """Make a collection of Clotho v2.1 and its graded ratings (GrRel), from files of the published names.
+    """Make a collection of Clotho v2.1 and its graded ratings (GrRel), fetched or from files of the published names.
 
-    Parts may be missing. Example: `earmark data clotho clotho --from ~/downloads`
+    What is fetched goes to DIR/published; the same command goes on where it was ended.
+    Examples: `earmark data clotho clotho`, `earmark data clotho clotho --from ~/downloads`
     """
     from earmark.data import clotho
 
-    found, report = clotho.from_folder(source, folder)
+    if source is None:
+        with console.progress() as progress:
+            files = clotho.published(sounds=not without_sounds, mirror=mirror)
+            found, report = clotho.from_publishers(folder, files=files, progress=progress)
+    elif without_sounds or mirror:
+        raise ConfigError("--from fetches nothing; expected it without --mirror and --without-sounds. Leave one out.")
+    else:
+        found, report = clotho.from_folder(source, folder)
     _say_collection(found)
     console.show_table(
         ["Table 1", "relevance", *(f"{split}: clips / captions" for split in clotho.SPLITS)],
@@ -142,6 +236,40 @@ def data_clotho(
             "Clotho's text is kept, GrRel's stands in the column text_grrel of captions.csv"
         )
     _exit_with(report.problems, "files or rows are not as published")
+
+
+@data.command("proxy")
+def data_proxy(
+    clotho: Annotated[Path, typer.Argument(metavar="CLOTHO", help="A collection made by `data clotho`, with ratings.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    noise: Annotated[float, typer.Option(help="How far vectors are from their captions; 0 or more.")] = 1.25,
+    text_model: Annotated[
+        str, typer.Option(metavar="NAME", help="The sentence encoder that captions are embedded by.")
+    ] = "all-mpnet-base-v2",
+) -> None:
+    """Make stand-in vectors for Clotho's sounds from its captions, to see that learning works where there is no audio.
+
+    Captions and ratings are real; every number on it is marked PROXY. Example: `earmark data proxy clotho clotho-proxy`
+    """
+    source = _read(clotho)
+    from earmark.data import proxy
+    from earmark.model.text_encoders import SentenceEncoder
+
+    encoder = SentenceEncoder(text_model)
+    with console.progress() as progress:
+        found = proxy.make(
+            source,
+            out,
+            lambda texts: encoder.encode(texts, progress),
+            noise=noise,
+            model=encoder.name,
+            fingerprint=encoder.fingerprint,
+        )
+    _say_collection(found)
+    unrated = [split for split in source.splits if split not in found.splits]
+    if unrated:
+        console.say(f"left out, since nobody rated anything there: {', '.join(unrated)}")
+    _exit_with([*source.problems, *found.problems], "rows or clips were left out")
 
 
 @data.command("check")
@@ -244,17 +372,21 @@ def train(
 
     Example: `earmark train recipes/soundscapes.toml --data soundscapes --out runs/first`
     """
+    from earmark.learn import processes
     from earmark.learn.recipe import Recipe
 
-    loaded = Recipe.read(recipe, sets or [])
-    collection = _read(folder)
-    from earmark.data.splits import TRAINED_ON
-    from earmark.learn import train as learn
+    with processes.joined(), processes.one_voice(REFUSED):
+        loaded = Recipe.read(recipe, sets or [])
+        collection = _read(folder)
+        from earmark.data.splits import TRAINED_ON
+        from earmark.learn import train as learn
 
-    with console.progress() as progress:
-        result = learn.train(
-            loaded, collection, out, resume=resume, progress=progress, report=lambda line: progress.line(_epoch(line))
-        )
+        shown = console.progress() if processes.is_first() else nullcontext()
+        with shown as progress:
+            report = (lambda line: progress.line(_epoch(line))) if progress else None
+            result = learn.train(loaded, collection, out, resume=resume, progress=progress, report=report)
+        if not processes.is_first():
+            return
     kind = console.KIND[collection.kind]
     kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split}"
     if result.monitor_split == TRAINED_ON:
@@ -286,21 +418,30 @@ def evaluate(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="DIR", help="Write TREC qrels and runs there."),
     ] = None,
+    dcase: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Write the ten best clips a caption there, and all scores beside it."),
+    ] = None,
 ) -> None:
     """Measure a run: retrieval in both directions, and its correlation with people's ratings.
 
     Example: `earmark evaluate runs/first --data soundscapes --json result.json`
     """
     from earmark.learn.measured import evaluate_run
+    from earmark.measure import submissions
     from earmark.measure.evaluate import write_trec
 
     collection = _read(folder)
     split = split or _default_split(collection)
+    if dcase is not None:
+        submissions.file_names(collection, split)  # refused before the work, not after it
     with console.progress() as progress:
         evaluation, scored, seen = evaluate_run(run, collection, split, progress)
     numbers = evaluation.numbers()
     if trec is not None:
         write_trec(trec, collection, split, scored.scorer, without=scored.without)
+    if dcase is not None:
+        submissions.write_dcase(dcase, collection, split, scored.scorer, without=scored.without)
     if json_to is not None:
         _json({**numbers, **seen.counts()}, json_to)
     if json_to != STDOUT:
@@ -391,6 +532,56 @@ def _comparison(comparison: Any, first: Path, collection: Collection, split: str
         "p_holm": comparison.p_holm,
         "n": difference.n,
     }
+
+
+@app.command()
+def experiment(
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="A TOML file, such as recipes/paper-proxy.toml.")],
+    folder: DataOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Its runs and tables.", show_default=False)],
+    split: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--split",
+            help="evaluation where there is one, else validation; monitor: each run's own tenth of development.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Runs at a time; 0 is one a core where heads alone learn, else one.", min=0)
+    ] = 0,
+) -> None:
+    """Train and measure a grid of settings × seeds, and set them beside each other: tables.md, .csv, .json.
+
+    What is done is skipped, so a command that was stopped goes on.
+
+    Example: `earmark experiment recipes/paper-proxy.toml --data proxy --out paper-proxy --split validation`
+    """
+    from earmark.learn import comparison
+    from earmark.learn import experiment as experiments
+
+    collection = _read(folder)
+    loaded = experiments.Grid.read(grid)
+    split = split or ("evaluation" if "evaluation" in collection.splits else "validation")
+    with console.progress() as progress:
+        results = experiments.experiment(
+            loaded,
+            collection,
+            out,
+            split=split,
+            jobs=jobs,
+            progress=progress,
+            report=progress.line,
+            working=progress.now,
+        )
+        progress("comparing", 0, 1)
+        found = comparison.compared(results)
+    comparison.write_tables(found, out)
+    console.say(comparison.markdown(found))
+    console.say(f"{out}: tables.md, tables.csv, tables.json")
+    for note in results.notes:
+        console.complain(f"note: {note}")
+    _exit_with([*collection.problems, *results.problems], "runs, rows or clips were left out")
 
 
 @app.command()

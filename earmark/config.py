@@ -55,22 +55,27 @@ def override(tables: dict[str, Any], assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"--set {assignment}: expected key=value, such as train.seed=3.")
-    *parents, last = path.strip().split(".")
+    assign(tables, path.strip(), _value(text), f"--set {assignment}")
+
+
+def assign(tables: dict[str, Any], path: str, value: Any, where: str) -> None:
+    """Puts the value at `a.b` or `a.0.b` in place; tables on the way are made, places of lists are not."""
+    *parents, last = path.split(".")
     place: Any = tables
     for depth, part in enumerate(parents):
         in_list = isinstance(place, list)
-        place = place[_index(assignment, part, len(place))] if in_list else place.setdefault(part, {})
+        place = place[_index(where, part, len(place))] if in_list else place.setdefault(part, {})
         if not isinstance(place, dict | list):
-            raise ConfigError(f"--set {assignment}: {'.'.join(parents[: depth + 1])} is a value, not a table.")
+            raise ConfigError(f"{where}: {'.'.join(parents[: depth + 1])} is a value, not a table.")
     if isinstance(place, list):
-        place[_index(assignment, last, len(place))] = _value(text)
+        place[_index(where, last, len(place))] = value
     else:
-        place[last] = _value(text)
+        place[last] = value
 
 
-def _index(assignment: str, part: str, length: int) -> int:
+def _index(where: str, part: str, length: int) -> int:
     if not part.isdecimal() or int(part) >= length:
-        raise ConfigError(f"--set {assignment}: {part!r} is not a place in a list of {length}; counting starts at 0.")
+        raise ConfigError(f"{where}: {part!r} is not a place in a list of {length}; counting starts at 0.")
     return int(part)
 
 

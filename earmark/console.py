@@ -63,6 +63,7 @@ def progress() -> Iterator[Stages]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
     )
     console = err()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -84,9 +85,14 @@ class Stages:
                 complain(f"{what} ({all_:,})")
             if self._task is not None:
                 self._bars.remove_task(self._task)
-            self._task, self._what = self._bars.add_task(what, total=all_), what
+            self._task, self._what = self._bars.add_task(what, total=all_, now=""), what
         assert self._task is not None
         self._bars.update(self._task, completed=done, total=all_)
+
+    def now(self, text: str) -> None:
+        """Shows beside the bar what is at work; nothing where there is no terminal."""
+        if self._task is not None:
+            self._bars.update(self._task, now=text)
 
     def line(self, text: str) -> None:
         """Prints a line above the bars."""

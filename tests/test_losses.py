@@ -183,3 +183,29 @@ def test_wrong_shapes_and_targets_are_refused():
         infonce(block, block.T, block.bool(), temperature=0.1)
     with pytest.raises(ConfigError, match="target="):
         listnet(block, block + 1, block.bool() | True, temperature=0.1, target="cubic")
+
+
+@given(BLOCKS, st.sampled_from([0.035, 0.2, 1.0, 5.0]))
+def test_a_softmax_target_with_a_temperature_equals_its_formula(block, sharpness):
+    scores, values, judged = block
+    rows = []
+    for s, v, known in zip(scores, values, judged, strict=True):
+        at = np.flatnonzero(known)
+        if not v[at].sum():
+            continue
+        p = np.exp(v[at] / sharpness) / np.exp(v[at] / sharpness).sum()
+        q = np.exp(s[at] / 0.3) / np.exp(s[at] / 0.3).sum()
+        rows.append((-(p * np.log(q)).sum(), -(p[p > 0] * np.log(p[p > 0])).sum()))
+    loss, floor = np.mean(rows, axis=0) if rows else (0.0, 0.0)
+    tensors = [torch.from_numpy(each) for each in block]
+    how = {"target": "softmax", "target_temperature": sharpness}
+    assert listnet(*tensors, temperature=0.3, **how).item() == pytest.approx(loss, abs=1e-9)
+    assert divergence_floor(*tensors[1:], **how).item() == pytest.approx(floor, abs=1e-9)
+
+
+def test_only_the_softmax_target_reads_its_temperature():
+    values = torch.tensor([[0.2, 0.9, 0.0]])
+    judged = torch.ones(1, 3, dtype=torch.bool)
+    for target in ("phi", "linear"):
+        torch.testing.assert_close(top_one(values, judged, target, 0.1), top_one(values, judged, target))
+    assert top_one(values, judged, "softmax", 0.1)[0, 1] > top_one(values, judged, "softmax")[0, 1]

@@ -105,11 +105,11 @@ def test_untied_scores_give_what_pytrec_eval_gives() -> None:
     gains = rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3], size=scores.shape)
     qrels = {f"q{q}": {f"d{i}": int(gain) for i, gain in enumerate(row)} for q, row in enumerate(gains)}
     run = {f"q{q}": {f"d{i}": float(score) for i, score in enumerate(row)} for q, row in enumerate(scores)}
-    wanted = {"map", "map_cut.10", "recall.1,5,10", "success.1,5,10", "ndcg", "ndcg_cut.10"}
+    wanted = {"map", "map_cut.10,16", "recall.1,5,10", "success.1,5,10", "ndcg", "ndcg_cut.10"}
     theirs = pytrec_eval.RelevanceEvaluator(qrels, wanted).evaluate(run)
     ours = retrieval(scores, gains) | {"nDCG": ndcg(scores, gains)}
     ours |= {f"hit@{k}": hit_rate(scores, gains, k=k) for k in (1, 5)}
-    names = {"mAP": "map", "mAP@10": "map_cut_10", "nDCG": "ndcg", "nDCG@10": "ndcg_cut_10"}
+    names = {"mAP": "map", "mAP@10": "map_cut_10", "mAP@16": "map_cut_16", "nDCG": "ndcg", "nDCG@10": "ndcg_cut_10"}
     names |= {f"R@{k}": f"recall_{k}" for k in (1, 5, 10)} | {f"hit@{k}": f"success_{k}" for k in (1, 5, 10)}
     assert set(names) == set(ours)
     for name, other in names.items():
@@ -133,6 +133,7 @@ def test_retrieval_is_each_measure_by_itself(masked: bool) -> None:
     singly = {
         "mAP": average_precision(scores, values, mask),
         "mAP@10": average_precision(scores, values, mask, k=10),
+        "mAP@16": average_precision(scores, values, mask, k=16),
         "R@1": recall(scores, values, mask, k=1),
         "R@5": recall(scores, values, mask, k=5),
         "R@10": recall(scores, values, mask, k=10),
@@ -259,6 +260,13 @@ def test_relevant_at_moves_the_threshold() -> None:
     judged = [[True, True, False]]
     assert recall(scores, values, judged, k=1, relevant_at=0.0)[0] == 0.5  # what is unjudged is not relevant at 0
     assert retrieval(scores, values, relevant_at=0.9)["mAP"][0] == pytest.approx(1 / 3)
+
+
+def test_map_at_16_is_divided_by_all_relevant() -> None:
+    scores, values = -np.arange(40.0)[None], np.zeros((1, 40))
+    values[0, [0, 15, 16, 30]] = 1  # ranks 1, 16, 17, 31
+    assert retrieval(scores, values)["mAP@16"][0] == pytest.approx((1 / 1 + 2 / 16) / 4)
+    assert retrieval(scores, values)["mAP@10"][0] == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("name", MEASURES)

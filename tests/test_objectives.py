@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -173,3 +175,36 @@ def test_standardised_ratings_reach_the_lists(tmp_path):
     )
     assert plain.relevance.get("a#1", "a").sd > 0.2
     assert standardised.relevance.get("a#1", "a").sd == pytest.approx(0)
+
+
+class Halves:
+    """Estimates of one value."""
+
+    def block(self, caption_ids, clip_ids):
+        shape = len(caption_ids), len(clip_ids)
+        return np.full(shape, 0.5, np.float32), np.ones(shape, dtype=np.bool_)
+
+
+def test_estimates_are_the_relevance_of_captioning_pairs(world):
+    config = ObjectiveConfig("listnet", relevance="similarity", clips="rated", captions="one", batch=5)
+    made = make_objective(config, world, "development", seed=0, without=["clip0"], estimates=Halves())
+    stated = make_objective(
+        ObjectiveConfig("infonce", clips="rated", captions="one"), world, "development", seed=0, without=["clip0"]
+    )
+    assert made.items == stated.items
+    assert all(len(item.clip_ids) == 1 for item in made.items)
+    block = next(made.passes(0))
+    assert block.values.shape == (len(block.caption_ids), len(block.clip_ids)) == (5, 5)
+    assert (block.values == 0.5).all()
+    assert block.judged.all()
+
+
+def test_the_floor_of_symmetric_listnet_is_reached_by_scores_that_are_the_target():
+    values = torch.tensor([[0.9, 0.2], [0.1, 0.4], [0.3, 0.8]], dtype=torch.float64)
+    judged = torch.ones(3, 2, dtype=torch.bool)
+    config = ObjectiveConfig("listnet", temperature=0.1, target="softmax", target_temperature=0.1, symmetric=True)
+    made = Objective(config, [], Relevance([], unjudged=None))
+    assert made(values, values, judged).item() == pytest.approx(made.floor(values, judged))
+    one_way = Objective(replace(config, symmetric=False), [], Relevance([], unjudged=None))
+    assert one_way(values, values, judged).item() == pytest.approx(one_way.floor(values, judged))
+    assert made.floor(values, judged) != pytest.approx(one_way.floor(values, judged))

@@ -1,4 +1,4 @@
-"""Clotho v2.1 with the graded relevances of GrRel, from files of their published names.
+"""Clotho v2.1 with the graded relevances of GrRel, from their publishers or from files of their published names.
 
 The two publications are joined by split and file name, their captions by the place within the clip. With GrRel
 `clip_id` is its `fid` and `caption_id` its `tid`; without, `split/name` and `split/name#k`, k from 1. Parts may be
@@ -11,14 +11,17 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import shutil
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from earmark.data.collection import Caption, Clip, Collection, relative_path
-from earmark.data.rows import rating_fault
+from earmark.data.fetch import LOCK, Remote, alone, fetch, is_whole, unpack
+from earmark.data.rows import rating_fault, write_tables
 from earmark.errors import DataError, Problem
 from earmark.files import Row, read_table
 from earmark.relevance import Rating
@@ -71,6 +74,29 @@ PARTS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
 }
 """The published tables: name with the split's place, md5 of the three splits."""
 
+SOUNDS: tuple[str, tuple[str, str, str]] = (
+    "clotho_audio_{}.7z",
+    ("c8b05bc7acdb13895bb3c6a29608667e", "7dba730be08bada48bd15dc4e668df59", "4569624ccadf96223f19cb59fe4f849f"),
+)
+"""The published archives of sounds, in the same form; each unpacks to a folder of its split's name."""
+
+_ZENODO = "https://zenodo.org/record/4783391/files/{}?download=1"
+_GITHUB = (
+    "https://raw.githubusercontent.com/xieh97/retrieval-relevance-crowdsourcing/"
+    "6b7dbbedd862a90ca0e9702c64442b0e0ad3737a/data/"
+)
+_ADDRESSES: Mapping[str, str] = {
+    "captions": _ZENODO,
+    "metadata": _ZENODO,
+    "relevances": _GITHUB + "relevance_data/{}",
+    "queries": _GITHUB + "query_data/{}",
+    "text": _GITHUB + "text_data/{}",
+    "audio_metadata": _GITHUB + "audio_metadata/{}",
+}
+
+DOWNLOADS = "published"
+"""The folder in a fetched collection that holds what was fetched."""
+
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "captions": ("file_name", *(f"caption_{k}" for k in range(1, CAPTIONS_PER_CLIP + 1))),
     "metadata": ("file_name", "keywords", "sound_id", "license"),
@@ -118,6 +144,89 @@ class Report:
     """How many sound files each split has."""
 
 
+def published(sounds: bool = True, mirror: str = "") -> list[Remote]:
+    """The published files, archives of sounds last; at their publishers, or directly below the address `mirror`."""
+    listed = [(*PARTS[part], address) for part, address in _ADDRESSES.items()]
+    if sounds:
+        listed.append((*SOUNDS, _ZENODO))
+    return [
+        Remote(name, f"{mirror.rstrip('/')}/{name}" if mirror else address.format(name), md5)
+        for pattern, sums, address in listed
+        for name, md5 in zip(map(pattern.format, SPLITS), sums, strict=True)
+    ]
+
+
+def from_publishers(
+    root: Path | str,
+    *,
+    files: Sequence[Remote] | None = None,
+    expected: Mapping[str, Counts] = PUBLISHED,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Collection, Report]:
+    """The collection of `files` (all that is `published()` where it is None), fetched into `root/published`.
+
+    A run that was ended is gone on with by the next. `progress` is told (what, files or MB done, in all). Raises
+    `DataError` where `root` holds anything else, a file cannot be had (the others are kept), or as `from_folder`.
+    """
+    root = Path(root)
+    _check_begun(root)
+    place = root / DOWNLOADS
+    try:
+        with alone(place):
+            _check_begun(root)  # another process may have ended just now
+            _fetch_all(place, published() if files is None else files, progress or (lambda what, done, all_: None))
+            found, report = _collect(place, root, expected)
+            _write_beside(found)
+    finally:
+        with suppress(OSError):  # it is not empty
+            root.rmdir()
+    return found, report
+
+
+def _check_begun(root: Path) -> None:
+    """Raises `DataError` where there is anything but what a run of `from_publishers` leaves that was ended."""
+    names = {path.name for path in root.iterdir()} if root.is_dir() else {""} if root.exists() else set()
+    begun = (root / DOWNLOADS / LOCK).exists() and "clips.csv" not in names
+    if names - ({DOWNLOADS, _ASIDE, *_TABLES} if begun else set()):
+        raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+
+
+_ASIDE = ".tables.part"
+_TABLES = ("captions.csv", "ratings.csv", "collection.toml", "clips.csv")
+
+
+def _write_beside(found: Collection) -> None:
+    """Writes the collection into its folder, beside what was fetched; `clips.csv` last, which makes it one."""
+    aside = found.root / _ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    write_tables(aside, found.clips, found.captions, found.ratings)
+    found.write_about(aside)
+    for name in _TABLES:
+        if (aside / name).exists():
+            (aside / name).replace(found.root / name)
+    aside.rmdir()
+
+
+def _fetch_all(place: Path, files: Sequence[Remote], progress: Callable[[str, int, int], None]) -> None:
+    """Every table, then every archive's folder; the archive itself is deleted when that is whole."""
+    archives = [remote for remote in files if remote.name.endswith(".7z")]
+    tables = [remote for remote in files if remote not in archives]
+    for done, remote in enumerate(tables):
+        progress("fetching tables", done, len(tables))
+        fetch(remote, place)
+    for remote in archives:
+        folder = place / Path(remote.name).stem.rpartition("_")[2]
+        if not is_whole(folder, remote.md5):
+            archive = fetch(remote, place, progress=_megabytes(progress, f"fetching {remote.name}, MB"))
+            unpack(archive, folder, remote.md5, progress=_megabytes(progress, f"unpacking {remote.name}, MB"))
+        (place / remote.name).unlink(missing_ok=True)
+
+
+def _megabytes(progress: Callable[[str, int, int], None], what: str) -> Callable[[int, int], None]:
+    return lambda done, all_: progress(what, done // 10**6, -(-all_ // 10**6))
+
+
 def from_folder(
     source: Path | str, root: Path | str, *, expected: Mapping[str, Counts] = PUBLISHED
 ) -> tuple[Collection, Report]:
@@ -131,6 +240,13 @@ def from_folder(
         raise DataError(f"{source}: not a folder; expected the one with the files of Clotho and GrRel.")
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
         raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+    found, report = _collect(source, root, expected)
+    found.write()
+    return found, report
+
+
+def _collect(source: Path, root: Path, expected: Mapping[str, Counts]) -> tuple[Collection, Report]:
+    """The collection in `root`, not yet written, of what lies below `source`, and the report on it."""
     files, folders = _walk(source)
     report = Report()
     licence = "sounds: see the column licence; captions: Clotho's licence, for research; ratings: MIT"
@@ -151,7 +267,6 @@ def from_folder(
     report.table = table_1(found)
     _check_table_1(report.table, expected)
     found.problems = list(report.problems)
-    found.write()
     return found, report
 
 

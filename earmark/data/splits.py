@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from earmark.data.collection import Clip, Collection
+from earmark.data.collection import LISTS, Clip, Collection
 from earmark.errors import ConfigError, DataError
 
 TRAINED_ON = "development"
 MONITORED = "monitor"
-"""The name of the tenth of development that is kept apart where there is no validation split."""
+"""The tenth of development that is kept apart where there is no validation split, or that split is to stay unseen."""
 LEAST_GROUPS = 4
 """Fewer cannot be parted into two that learn and two that watch: one clip alone tells nothing of ranking."""
 
@@ -47,23 +47,31 @@ def with_monitor_split(
 ) -> tuple[Collection, str]:
     """The collection and the split that training watches: the named one, `validation`, or a tenth of development.
 
-    That tenth is kept apart by group, two groups at least, and its clips leave development's rated lists too. Of
-    fewer than four groups none can be spared, and where `spared` is false none is: development itself is watched.
+    `monitor_split = "monitor"` asks for that tenth whatever else is there, so that validation stays unseen. It is kept
+    apart by group, two groups at least; clips of `development-lists` that are of its groups become `monitor-lists`, and
+    what is kept apart leaves development's rated lists. Of fewer than four groups none can be spared, and where
+    `spared` is false none is: development itself is watched.
     """
     found = ", ".join(collection.splits) or "none"
     if TRAINED_ON not in collection.splits:
         raise DataError(f"{collection.root}: no clips of split {TRAINED_ON!r}; found {found}. Training needs some.")
-    for split in (monitor_split, "validation"):
+    for split in (monitor_split, "" if monitor_split == MONITORED else "validation"):
         if split and split in collection.splits:
             return collection, split
-        if split == monitor_split != "":
+        if split == monitor_split and split not in ("", MONITORED):
             raise ConfigError(f"train.monitor_split = {split!r}: not in {collection.root}; found {found}.")
     development = collection.gallery(TRAINED_ON)
     groups = {clip.group or clip.clip_id for clip in development}
     if len(groups) < LEAST_GROUPS or not spared:
         return collection, TRAINED_ON
     apart = hold_apart(development, max(0.1, 2 / len(groups)), seed)
-    clips = [replace(clip, split=MONITORED) if clip.clip_id in apart else clip for clip in collection.clips]
+    theirs = {clip.group for clip in development if clip.clip_id in apart and clip.group}
+    moved = dict.fromkeys(apart, MONITORED) | {
+        clip.clip_id: MONITORED + LISTS
+        for clip in collection.clips
+        if clip.split == TRAINED_ON + LISTS and clip.group in theirs
+    }
+    clips = [replace(clip, split=moved.get(clip.clip_id, clip.split)) for clip in collection.clips]
     owner = {caption.caption_id: caption.clip_id for caption in collection.captions}
-    ratings = [r for r in collection.ratings if owner[r.caption_id] in apart or r.clip_id not in apart]
+    ratings = [r for r in collection.ratings if owner[r.caption_id] in moved or r.clip_id not in moved]
     return replace(collection, clips=clips, ratings=ratings), MONITORED

@@ -9,6 +9,7 @@ A row that cannot be used is left out and told in `Collection.problems`; the CSV
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,6 +33,9 @@ SPLIT_NAMES = {
     "eval": "evaluation",
 }
 """What other data sets call the three splits. `dev` is validation beside a `train`, else development."""
+SPLIT_WORDS = frozenset((*SPLIT_NAMES, "dev", "development", "validation", "evaluation"))
+SOUND_ENDINGS = "wav flac mp3 ogg oga opus m4a mp4 webm mkv aac wma aif aiff au caf ac3"
+"""Of file names that are looked for by what stands before the ending."""
 
 
 class Source(NamedTuple):
@@ -82,20 +86,14 @@ def import_table(
             f"{problems[0] if problems else 'there is none'}"
         )
     found = Collection(root, [], [], queries="texts" if len(texts) == 1 else "captions", problems=problems)
-    _take_rows(found, source, columns, usable)
+    take_rows(found, source, columns, usable)
     if not found.clips:
         raise DataError(f"{source.csv}: no row can be used; nothing is written. The first: {problems[0]}")
     found.about["imported"] = {"csv": source.csv.name, "path": path, "texts": list(texts)}
     if split is not None:
-        found.about["imported"]["splits"] = _name_splits(found)
+        found.about["imported"]["splits"] = name_splits(found)
     if holdout is not None:
-        try:
-            apart = hold_apart(found.clips, holdout, seed)
-        except DataError as error:
-            left = f" {len(problems)} rows were left out, the first: {problems[0]}" if problems else ""
-            raise DataError(f"{source.csv}: {error}{left}") from error
-        found.clips = [replace(clip, split="evaluation") if clip.clip_id in apart else clip for clip in found.clips]
-        found.about["imported"] |= {"holdout": holdout, "seed": seed}
+        hold_out(found, source.csv, holdout, seed)
     if group is not None:
         found.about["imported"]["group"] = group
     problems.sort(key=lambda problem: int(problem.where.rpartition(" ")[2]))
@@ -112,15 +110,37 @@ def _check(source: Source, root: Path, holdout: float | None) -> None:
         raise DataError(f"--text {twice[0]}: named twice; expected each column once.")
     if holdout is not None and source.split is not None:
         raise DataError(f"--split {source.split} and --holdout {holdout:g}: expected one of the two. Leave one out.")
-    if holdout is not None and not 0 < holdout < 1:
-        raise DataError(f"--holdout {holdout:g}; expected a share of more than 0 and less than 1, such as 0.2.")
+    check_holdout(holdout)
     if not source.audio.is_dir():
         raise DataError(f"{source.audio}: not a folder; expected the one that the paths start from (--audio).")
+    check_new(root)
+
+
+def check_new(root: Path) -> None:
+    """Raises `DataError` where the folder to write is there already and not empty."""
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
         raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
 
 
-class _Sounds:
+def check_holdout(holdout: float | None) -> None:
+    """Raises `DataError` where the share to hold out is none."""
+    if holdout is not None and not 0 < holdout < 1:
+        raise DataError(f"--holdout {holdout:g}; expected a share of more than 0 and less than 1, such as 0.2.")
+
+
+def hold_out(found: Collection, source: Path, share: float, seed: int) -> None:
+    """Makes about `share` of the clips `evaluation`, whole groups drawn by seed; told in `about["imported"]`."""
+    try:
+        apart = hold_apart(found.clips, share, seed)
+    except DataError as error:
+        problems = found.problems
+        left = f" {len(problems)} rows were left out, the first: {problems[0]}" if problems else ""
+        raise DataError(f"{source}: {error}{left}") from error
+    found.clips = [replace(clip, split="evaluation") if clip.clip_id in apart else clip for clip in found.clips]
+    found.about["imported"] |= {"holdout": share, "seed": seed}
+
+
+class Sounds:
     """The sound files below a folder, found by what a table calls them."""
 
     def __init__(self, root: Path) -> None:
@@ -135,7 +155,7 @@ class _Sounds:
         if not is_file(self.root / relative):
             if "/" in relative:
                 return "", self.names.missing(self.root, relative)
-            found = sorted(self._by_name.get(relative, []))
+            found = sorted(self.by_name.get(relative, []))
             if len(found) > 1:
                 there = ", ".join(map(repr, found[:3])) + (", …" if len(found) > 3 else "")
                 return "", f"{len(found)} files are called {relative!r} ({there}); expected a path with its folder"
@@ -154,7 +174,7 @@ class _Sounds:
         return "" if ".." in parts or not parts else "/".join(parts)
 
     @cached_property
-    def _by_name(self) -> dict[str, list[str]]:
+    def by_name(self) -> dict[str, list[str]]:
         """The paths below the root by file name; links to folders are not followed, so that none leads in a circle."""
         found: dict[str, list[str]] = {}
         for folder, _, files in os.walk(self.root):
@@ -163,13 +183,23 @@ class _Sounds:
         return found
 
     @cached_property
+    def by_stem(self) -> dict[str, list[str]]:
+        """The paths of sounds below the root by file name without its ending."""
+        found: dict[str, list[str]] = {}
+        for name, paths in self.by_name.items():
+            stem, _, ending = name.rpartition(".")
+            if ending.lower() in SOUND_ENDINGS.split() and not name.startswith("._"):
+                found.setdefault(stem, []).extend(path for path in paths if shown(path) == path)
+        return found
+
+    @cached_property
     def _listing(self) -> Listing:
-        return Listing.of(self._by_name)
+        return Listing.of(self.by_name)
 
 
 def _with_sounds(source: Source, rows: Iterable[Row], problems: list[Problem]) -> list[tuple[str, Row]]:
     """The rows whose sound is there, with its path; the others go to the problems."""
-    sounds = _Sounds(source.audio)
+    sounds = Sounds(source.audio)
     usable = []
     for row in rows:
         found, fault = sounds.find(row.cells[source.path])
@@ -184,8 +214,8 @@ def _left_out(source: Source, row: Row, what: str) -> Problem:
     return Problem(f"{source.csv} line {row.line}", f"{what}. The row is left out.")
 
 
-def _take_rows(found: Collection, source: Source, columns: Sequence[str], usable: Sequence[tuple[str, Row]]) -> None:
-    """Fills the collection's clips and captions from the rows."""
+def take_rows(found: Collection, source: Source, columns: Sequence[str], usable: Sequence[tuple[str, Row]]) -> None:
+    """Fills the collection's clips and captions from rows and the paths of their sounds; see the module."""
     of_clip, of_caption = _kept_columns(source, columns, usable)
     clips: dict[str, Clip] = {}
     counts: dict[str, int] = {}
@@ -197,7 +227,7 @@ def _take_rows(found: Collection, source: Source, columns: Sequence[str], usable
             relative_path(source.audio.resolve() / name, found.root),
             cells[source.split] if source.split else "development",
             cells[source.group] if source.group else "",
-            _renamed(cells, of_clip, CLIP_COLUMNS),
+            renamed(cells, of_clip, CLIP_COLUMNS),
         )
         known = clips.get(name, clip)
         if not texts:
@@ -209,7 +239,7 @@ def _take_rows(found: Collection, source: Source, columns: Sequence[str], usable
             found.problems.append(_left_out(source, row, what))
         else:
             clips[name] = known
-            _take_texts(found, source, row, name, texts, counts, _renamed(cells, of_caption, CAPTION_COLUMNS))
+            _take_texts(found, source, row, name, texts, counts, renamed(cells, of_caption, CAPTION_COLUMNS))
     found.clips = list(clips.values())
 
 
@@ -246,12 +276,18 @@ def _kept_columns(
     return [c for c in others if c not in differing], [c for c in others if c in differing]
 
 
-def _renamed(cells: Mapping[str, str], columns: Iterable[str], taken: Sequence[str]) -> dict[str, str]:
+def renamed(cells: Mapping[str, str], columns: Iterable[str], taken: Sequence[str]) -> dict[str, str]:
     """The cells, those under a name that the collection's own table needs as `csv_NAME`."""
     return {f"csv_{column}" if column in taken else column: cells[column] for column in columns}
 
 
-def _name_splits(found: Collection) -> dict[str, str]:
+def split_word(name: str) -> str:
+    """The last word of a file's or folder's name that names a split, as it is, or nothing."""
+    words = re.findall(r"[a-z]+", name.casefold())
+    return next((word for word in reversed(words) if word in SPLIT_WORDS), "")
+
+
+def name_splits(found: Collection) -> dict[str, str]:
     """Translates the usual names of splits in place; gives those that were translated."""
     names = {clip.split for clip in found.clips}
     has_train = any(name.casefold() in ("train", "training", "development") for name in names)

@@ -63,11 +63,18 @@ def _log_sums(logits: Tensor, without: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def listnet(
-    scores: Tensor, values: Tensor, judged: Tensor, *, temperature: float | Tensor, target: Target = "phi"
+    scores: Tensor,
+    values: Tensor,
+    judged: Tensor,
+    *,
+    temperature: float | Tensor,
+    target: Target = "phi",
+    target_temperature: float = 1.0,
 ) -> Tensor:
     """The mean over rated lists (rows) of −Σ p(y) log q(y), in nats. Paper, equations 1–4.
 
-    q is the softmax of score / temperature over a row's judged clips; p is `top_one` of its values. A row whose
+    q is the softmax of score / temperature over a row's judged clips; p is `top_one` of its values, which alone reads
+    `target_temperature`. A row whose
     judged values are all 0 has no target and is left out of the sum and of the count; without any other row
     the loss is 0.
     """
@@ -75,21 +82,22 @@ def listnet(
     kept = (judged & (values > 0)).any(dim=1)
     if not kept.any():
         return scores.sum() * 0
-    p = top_one(values[kept], judged[kept], target)
+    p = top_one(values[kept], judged[kept], target, target_temperature)
     logits = torch.where(judged[kept], scores[kept] / temperature, -torch.inf)
     log_q = torch.where(judged[kept], logits.log_softmax(dim=1), 0)
     return -(p * log_q).sum(dim=1).mean()
 
 
-def top_one(values: Tensor, judged: Tensor, target: Target = "phi") -> Tensor:
+def top_one(values: Tensor, judged: Tensor, target: Target = "phi", target_temperature: float = 1.0) -> Tensor:
     """Each clip's probability of standing on top, [caption, clip], rows summing to 1 (0 for unjudged clips).
 
     "phi" is φ(s) = s / log2(r(s) + 1), r the descending rank where equal ratings share the smallest (paper,
-    equation 2); it does not depend on the ratings' scale. "linear" is s itself; "softmax" is e^s over s in 0–1,
-    the original ListNet's (Cao et al., 2007).
+    equation 2); it does not depend on the ratings' scale. "linear" is s itself; "softmax" is e^(s / target_temperature)
+    over s in 0–1, at 1 the original ListNet's (Cao et al., 2007), below it distillation's sharper one (Hinton et al.,
+    2015).
     """
     if target == "softmax":
-        return torch.where(judged, values, -torch.inf).softmax(dim=1)
+        return torch.where(judged, values / target_temperature, -torch.inf).softmax(dim=1)
     if target not in ("phi", "linear"):
         raise ConfigError(f'target={target!r}; expected "phi", "linear" or "softmax"')
     gain = torch.where(judged, values, 0)
@@ -105,10 +113,11 @@ def descending_rank(values: Tensor) -> Tensor:
     return (values.shape[1] - not_larger + 1).to(values.dtype)  # log2 of whole numbers would round to float32
 
 
-def divergence_floor(values: Tensor, judged: Tensor, target: Target = "phi") -> Tensor:
+def divergence_floor(values: Tensor, judged: Tensor, target: Target = "phi", target_temperature: float = 1.0) -> Tensor:
     """The mean entropy of the rows' targets in nats: the least that `listnet` can reach on them."""
     kept = (judged & (values > 0)).any(dim=1)
     if not kept.any():
         return values.sum() * 0
-    floor: Tensor = torch.special.entr(top_one(values[kept], judged[kept], target)).sum(dim=1).mean()
+    p = top_one(values[kept], judged[kept], target, target_temperature)
+    floor: Tensor = torch.special.entr(p).sum(dim=1).mean()
     return floor

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from earmark.config import read_toml
 from earmark.data.collection import Collection
-from earmark.errors import DataError, Problem
-from earmark.measure.evaluate import Evaluation, Scorer, evaluate
+from earmark.errors import DataError
+from earmark.learn.estimates import Scored as Scored
+from earmark.learn.estimates import scored
+from earmark.measure.evaluate import Evaluation, evaluate
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
 from earmark.model.towers import best_device
-
-
-class Scored(NamedTuple):
-    """The cosines of a model's embeddings of a split."""
-
-    scorer: Scorer
-    without: frozenset[str]
-    """Clips that have no embedding."""
-    problems: list[Problem]
-    """Why they have none."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +43,7 @@ def score(model: DualEncoder, collection: Collection, split: str | None, progres
     inside = {clip.clip_id for clip in collection.gallery(split)}
     clips = [clip for clip in collection.clips if clip.clip_id in inside | rated]
     captions = [c for c in collection.captions if c.clip_id in inside or c.caption_id in asked]
-    clip_vectors, caption_vectors, problems = model.embed_collection(collection, clips, captions, progress)
-    without = frozenset(clip.clip_id for clip in clips) - set(clip_vectors.ids)
-    return Scored(lambda texts, sounds: caption_vectors.rows(texts) @ clip_vectors.rows(sounds).T, without, problems)
+    return scored(model, collection, clips, captions, progress)
 
 
 def seen(run: Path, collection: Collection, split: str | None) -> Seen:
@@ -62,9 +52,10 @@ def seen(run: Path, collection: Collection, split: str | None) -> Seen:
     trained, train = tables.get("data", {}), tables.get("train", {})
     if not isinstance(trained, dict) or not isinstance(train, dict) or not isinstance(trained.get("clips", []), list):
         raise DataError(f"{run / 'config.toml'}: its tables data or train are not as training wrote them.")
-    stops = train.get("monitor") != "last"
+    learns = train.get("max_epochs") != 0  # an untrained control saw nothing
+    stops = learns and train.get("monitor") != "last"
     gallery = {clip.clip_id for clip in collection.gallery(split)}
-    learned = set(map(str, trained.get("clips", [])))
+    learned = set(map(str, trained.get("clips", []))) if learns else set()
     here = {clip.clip_id for clip in collection.clips}
     # the same sounds may have been imported once more under another name
     same = trained.get("name") == collection.name or 2 * len(learned & here) >= len(learned) > 0
@@ -79,6 +70,6 @@ def evaluate_run(
     run: Path, collection: Collection, split: str | None, progress: Progress | None = None
 ) -> tuple[Evaluation, Scored, Seen]:
     """The evaluation of a run on a split, the scores that it comes from, and what the run saw of the split."""
-    scored, known = score(DualEncoder.load(run), collection, split, progress), seen(run, collection, split)
-    found = evaluate(collection, split, scored.scorer, without=scored.without, seen_texts=known.texts)
-    return found, scored, known
+    cosines, known = score(DualEncoder.load(run), collection, split, progress), seen(run, collection, split)
+    found = evaluate(collection, split, cosines.scorer, without=cosines.without, seen_texts=known.texts)
+    return found, cosines, known

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -45,10 +45,19 @@ class Block(NamedTuple):
     """bool [caption, clip]."""
 
 
+class Judged(Protocol):
+    """What an objective asks of a `Relevance`, or of `Estimates`."""
+
+    def block(
+        self, caption_ids: Sequence[str], clip_ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """(values, judged), both [caption, clip]."""
+
+
 class Objective(nn.Module):
     """Items, their relevance, and the loss over a block of them."""
 
-    def __init__(self, config: ObjectiveConfig, items: Sequence[Item], relevance: Relevance) -> None:
+    def __init__(self, config: ObjectiveConfig, items: Sequence[Item], relevance: Judged) -> None:
         super().__init__()
         self.config = config
         self.items = list(items)
@@ -110,15 +119,22 @@ class Objective(nn.Module):
         """The loss over a block of cosines [caption, clip], not yet weighted."""
         if self.config.loss == "infonce":
             return infonce(scores, values, judged, temperature=self.temperature)
-        loss = listnet(scores, values, judged, temperature=self.temperature, target=self.config.target)
-        if not self.config.symmetric:
-            return loss
-        other = listnet(scores.T, values.T, judged.T, temperature=self.temperature, target=self.config.target)
-        return (loss + other) / 2
+        loss = self._listnet(scores, values, judged)
+        return (loss + self._listnet(scores.T, values.T, judged.T)) / 2 if self.config.symmetric else loss
+
+    def _listnet(self, scores: Tensor, values: Tensor, judged: Tensor) -> Tensor:
+        target, sharpness = self.config.target, self.config.target_temperature
+        return listnet(
+            scores, values, judged, temperature=self.temperature, target=target, target_temperature=sharpness
+        )
 
     def floor(self, values: Tensor, judged: Tensor) -> float:
         """The least that the loss can be on these lists: the entropy of their targets; 0 for InfoNCE."""
-        return float(divergence_floor(values, judged, self.config.target)) if self.config.loss == "listnet" else 0.0
+        if self.config.loss == "infonce":
+            return 0.0
+        target = self.config.target, self.config.target_temperature
+        floor = float(divergence_floor(values, judged, *target))
+        return (floor + float(divergence_floor(values.T, judged.T, *target))) / 2 if self.config.symmetric else floor
 
 
 @lru_cache(maxsize=32)
@@ -129,11 +145,21 @@ def shuffled(count: int, *seed: int) -> NDArray[np.int64]:
 
 
 def make_objective(
-    config: ObjectiveConfig, collection: Collection, split: str, *, seed: int, without: Iterable[str] = ()
+    config: ObjectiveConfig,
+    collection: Collection,
+    split: str,
+    *,
+    seed: int,
+    without: Iterable[str] = (),
+    estimates: Judged | None = None,
 ) -> Objective:
-    """The objective over the split's items, those clips left out that are named in `without`."""
+    """The objective over the split's items, those clips left out that are named in `without`.
+
+    `estimates` are its relevance where that is estimated, not stated.
+    """
     make = _rated_lists if config.of_ratings else _captioning_pairs
-    return Objective(config, *make(config, collection, split, seed, set(without)))
+    items, relevance = make(config, collection, split, seed, set(without))
+    return Objective(config, items, estimates or relevance)
 
 
 def check_learnable(objective: Objective, collection: Collection, split: str) -> None:
@@ -153,6 +179,7 @@ def check_learnable(objective: Objective, collection: Collection, split: str) ->
 
 def _has_negatives(objective: Objective) -> bool:
     """Whether any judged pair of its captions and clips has value 0."""
+    assert isinstance(objective.relevance, Relevance)  # InfoNCE takes no estimates
     captions = {item.caption_id for item in objective.items}
     relevance = objective.relevance.restrict(captions, objective.clip_ids)
     positive = sum(pair.value > 0 for pair in relevance.pairs())

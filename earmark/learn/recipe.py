@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from earmark.config import from_table, override, read_toml, unknown_key
 from earmark.errors import ConfigError
+from earmark.model.audio_towers import OWN_CAPTIONS
 from earmark.model.settings import DualEncoderConfig
 
 TABLES = ("model", "audio", "text", "train", "objective", "expected")
+RELEVANCES = ("captions", "captions+ratings", "ratings", "ratings-binary", "ratings-shuffled", "similarity")
+"""What a `relevance` may be, beside the teachers."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class ObjectiveConfig:
     """Its factor in the total loss; an objective of weight 0 is still encoded."""
     temperature: float | Literal["learned"] = 0.07
     """τ of InfoNCE, ω of ListNet (0.1 where a recipe does not say); "learned" starts at 0.07, within 0.01–1."""
-    relevance: Literal["captions", "captions+ratings", "ratings", "ratings-binary", "ratings-shuffled"] = "captions"
-    """"ratings-binary": the own clip 100, the list's others 0; "ratings-shuffled": a list's ratings in random order."""
+    relevance: str = "captions"
+    """One of `RELEVANCES`, or "teacher:RUN[,RUN…]": the mean of (1 + cosine) / 2 of these runs, 0–1.
+
+    "ratings-binary": the own clip 100, the list's others 0; "ratings-shuffled": a list's ratings in random order;
+    "similarity": a logistic function, fitted to the ratings, of how well a clip's other captions match the caption."""
     clips: Literal["all", "rated"] = "all"
     """Whose captioning pairs: all of the split's clips, or those that stand in rated lists."""
     captions: Literal["all", "one"] = "all"
@@ -67,10 +73,23 @@ class ObjectiveConfig:
     """Of several raters' answers; "standardised" takes each rater's mean and spread out first."""
     target: Literal["phi", "linear", "softmax"] = "phi"
     """ListNet's map from ratings to probabilities."""
+    target_temperature: float = 1.0
+    """What "softmax" divides values by: the lower, the sharper."""
     symmetric: bool = False
     """ListNet over a clip's rated captions too, both directions averaged."""
     lists: int = 3
     """Rated lists a step."""
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The folders of the runs that it learns from; () where it learns from none."""
+        kind, colon, runs = self.relevance.partition(":")
+        return tuple(name.strip() for name in runs.split(",")) if (kind, colon) == ("teacher", ":") else ()
+
+    @property
+    def of_estimates(self) -> bool:
+        """Whether its relevance is estimated, so that every pair has a value and hardly any is 0."""
+        return self.relevance == "similarity" or bool(self.teachers)
 
     @property
     def of_ratings(self) -> bool:
@@ -148,7 +167,13 @@ class Recipe:
         if train.max_epochs and not any(objective.weight for objective in objectives):
             raise ConfigError(f"{where}: every objective's weight is 0, so nothing would be learned. Raise one.")
         expected = read_expected(tables, f"{where}: expected")
-        return cls(DualEncoderConfig.from_tables(tables, where), train, objectives, expected)
+        encoders = DualEncoderConfig.from_tables(tables, where)
+        if encoders.audio.encoder == OWN_CAPTIONS and train.max_epochs:
+            raise ConfigError(
+                f'{where}: audio.encoder = "own-captions" with train.max_epochs = {train.max_epochs}: it is the '
+                "untrained control, and nothing is learned. Set train.max_epochs = 0."
+            )
+        return cls(encoders, train, objectives, expected)
 
     def complete(self) -> dict[str, Any]:
         """Every table with every key, defaults filled in, as `config.toml` keeps it."""
@@ -172,7 +197,26 @@ def _objective(table: Mapping[str, Any], where: str) -> ObjectiveConfig:
             raise ConfigError(f"{where}.{name} = {getattr(found, name)}; expected {least} or more.")
     if isinstance(found.temperature, float | int) and not 0 < found.temperature < math.inf:
         raise ConfigError(f"{where}.temperature = {found.temperature}; expected more than 0.")
+    _check_relevance(found, where)
     return found
+
+
+def _check_relevance(found: ObjectiveConfig, where: str) -> None:
+    if found.relevance not in RELEVANCES and not (found.teachers and all(found.teachers)):
+        known = ", ".join(f'"{name}"' for name in RELEVANCES)
+        raise ConfigError(f'{where}.relevance = {found.relevance!r}; expected {known} or "teacher:RUN[,RUN…]".')
+    if found.of_estimates and found.loss == "infonce":
+        raise ConfigError(
+            f"{where}.relevance = {found.relevance!r} with InfoNCE, whose negatives have relevance 0; estimates have "
+            'none. Take loss = "listnet".'
+        )
+    if not 0 < found.target_temperature < math.inf:
+        raise ConfigError(f"{where}.target_temperature = {found.target_temperature}; expected more than 0.")
+    if found.target_temperature != 1 and found.target != "softmax":
+        raise ConfigError(
+            f'{where}.target_temperature = {found.target_temperature} with target = "{found.target}", which has none. '
+            'Take target = "softmax", or leave it out.'
+        )
 
 
 def _check_train(train: TrainConfig, where: str) -> None:

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from earmark.config import read_toml
 from earmark.data.collection import Collection
 from earmark.errors import ConfigError, EarmarkError, Problem
 from earmark.files import write_text
+from earmark.learn import processes
+from earmark.learn.estimates import about
 from earmark.learn.recipe import Recipe
 from earmark.model.dual_encoder import DualEncoder
 
@@ -44,14 +46,21 @@ class Result:
 
 @contextmanager
 def claimed(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> Iterator[None]:
-    """The folder for this process alone.
+    """The folder for this process alone, or for those that learn together, of which the first holds it.
 
     Raises `ConfigError` where it holds another run, anything else, or a run that is at work.
     """
+    with ExitStack() as held:
+        processes.first(lambda: held.enter_context(_held(out, recipe, collection, resume)))
+        yield
+
+
+@contextmanager
+def _held(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> Iterator[None]:
     if (out / "config.toml").exists():
         if not resume:
             raise ConfigError(f"{out}: holds a run already. Go on with it (--resume), or choose another folder.")
-        _check_same(out / "config.toml", recipe, collection)
+        check_same(out / "config.toml", recipe, collection)
     elif out.exists() and (not out.is_dir() or not all(map(_is_left_over, out.iterdir()))):
         raise ConfigError(f"{out}: not empty and not a run. Choose another folder.")
     out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +88,7 @@ def _is_left_over(path: Path) -> bool:
     return path.name == ".lock" or (path.name.startswith(".") and path.suffix == ".part")
 
 
-def _check_same(config: Path, recipe: Recipe, collection: Collection) -> None:
+def check_same(config: Path, recipe: Recipe, collection: Collection) -> None:
     """Raises `ConfigError` where the run was started with another recipe or other data."""
     found = read_toml(config)
     wanted: dict[str, Any] = json.loads(json.dumps(recipe.complete()))
@@ -109,20 +118,22 @@ def write_config(
 
     Raises `ConfigError` where the run was started with another model below it or other readable clips.
     """
-    data = {
+    data: dict[str, Any] = {
         "name": collection.name,
         "kind": collection.kind,
         "fingerprint": fingerprint(collection),
         "monitor_split": monitor_split,
         "clips": sorted(trained_on),
     }
+    if estimated := about(recipe, collection, model):
+        data["estimates"] = estimated
     tables = {**recipe.complete(), "inputs": asdict(model.inputs), "data": data}
     path = out / "config.toml"
     if path.exists():
         found = read_toml(path)
         if (found.get("inputs"), found.get("data")) != (tables["inputs"], tables["data"]):
             raise ConfigError(
-                f"{path}: the run was started with another text model, front end, or other readable clips. "
+                f"{path}: the run was started with another text model, front end, teacher, or other readable clips. "
                 "Bring them back, or choose another folder."
             )
     write_text(path, tomli_w.dumps(tables))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from torch import Tensor
 from earmark.data.collection import Collection
 from earmark.data.splits import TRAINED_ON, with_monitor_split
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.learn import run
+from earmark.learn import processes, run
 from earmark.learn.batches import Batch, batch_at, steps_an_epoch
 from earmark.learn.card import write_card
 from earmark.learn.checkpoint import Learner
+from earmark.learn.estimates import Estimates, estimates_of
 from earmark.learn.inputs import Inputs, read_inputs
 from earmark.learn.objectives import Objective, check_learnable, make_objective
 from earmark.learn.recipe import Recipe, TrainConfig
@@ -58,21 +60,28 @@ def train(
     config = recipe.train
     spared = config.monitor != "last"
     collection, monitor_split = with_monitor_split(collection, config.monitor_split, config.seed, spared=spared)
-    with run.claimed(out, recipe, collection, resume):
+    with processes.joined(), run.claimed(out, recipe, collection, resume):
+        if not processes.is_first():
+            progress = report = None
         if progress:
             progress("looking up the encoders", 0, 1)
-        model = DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed)
-        model.to(best_device())
+        model = processes.in_turn(
+            lambda: DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed).to(best_device())
+        )
         bf16 = uses_bf16(config, model)
-        objectives, monitored, inputs, problems = _prepared(recipe, collection, monitor_split, model, progress)
+        objectives, monitored, inputs, problems = processes.in_turn(
+            lambda: _prepared(recipe, collection, monitor_split, model, progress)
+        )
         seen = {clip for objective in objectives for clip in objective.clip_ids}
-        run.write_config(out, recipe, collection, monitor_split, model, sorted(seen))
+        processes.check_same("recipe, captions or readable clips", (recipe, list(inputs.row), list(inputs.features)))
+        processes.first(lambda: run.write_config(out, recipe, collection, monitor_split, model, sorted(seen)))
         learner = Learner(model, objectives, config)
         latest, best = out / "checkpoint" / "latest.safetensors", out / "checkpoint" / "best.safetensors"
-        if latest.exists():
+        if processes.first(latest.exists):
             learner.take_up(latest)
         elif config.max_epochs == 0:
-            learner.save_weights(best)
+            processes.first(lambda: learner.save_weights(best))
+        processes.take_first_weights(learner)
         state = learner.state
         with _threads_for(model):
             while not state.finished and state.epoch < config.max_epochs:
@@ -82,19 +91,25 @@ def train(
                 lr = learner.optimiser.param_groups[0]["lr"]
                 _check_defined(measured[config.watched], config.watched, monitor_split)
                 if learner.judge(measured[config.watched]):
-                    learner.save_weights(best)
+                    processes.first(lambda: learner.save_weights(best))
                 line = {"epoch": state.epoch, "step": state.step, **losses, **measured, "lr": lr}
                 line |= {"best_epoch": state.best_epoch, "seconds": round(time.monotonic() - started, 3)}
-                state.log_lines = run.write_log(out, state.log_lines, line)
-                learner.save(latest)
+                state.log_lines = processes.first(partial(run.write_log, out, state.log_lines, line))
+                processes.first(lambda: learner.save(latest))
+                processes.check_same_weights(learner)
                 if report:
                     report(line)
-        learner.load_weights(best)
-        model.save(out)
         best_value = math.nan if state.best is None else state.best
         result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, spared, problems)
-        write_card(recipe, collection, result, objectives)
+        processes.first(lambda: _finish(learner, best, recipe, collection, result))
     return result
+
+
+def _finish(learner: Learner, best: Path, recipe: Recipe, collection: Collection, result: Result) -> None:
+    """Writes the best epoch's model and the card."""
+    learner.load_weights(best)
+    learner.model.save(result.run)
+    write_card(recipe, collection, result, learner.objectives)
 
 
 # Before the loop
@@ -104,25 +119,37 @@ def _prepared(
     recipe: Recipe, collection: Collection, monitor_split: str, model: DualEncoder, progress: Progress | None
 ) -> tuple[list[Objective], list[Objective], Inputs, list[Problem]]:
     """The objectives to learn from, those over the monitored split, what they ask for, and what cannot be read."""
-    objectives, monitored = _objectives(recipe, collection, monitor_split)
+    estimates = estimates_of(recipe, collection, monitor_split, model, progress)
+    objectives, monitored = _objectives(recipe, collection, monitor_split, estimates)
     inputs, problems = read_inputs(model, collection, monitor_split, [*objectives, *monitored], progress)
     if problems:  # once more, without the clips that could not be read
         unread = {clip.clip_id for clip in collection.clips} - set(inputs.features)
         try:
-            objectives, monitored = _objectives(recipe, collection, monitor_split, unread)
+            objectives, monitored = _objectives(recipe, collection, monitor_split, estimates, unread)
         except DataError as error:
             raise DataError(f"{error} {len(problems)} clips could not be read, the first: {problems[0]}") from error
+    for objective in [*objectives, *monitored]:
+        if (known := estimates.get(objective.config.relevance)) is not None:
+            known.check_known(list(objective.clip_ids), objective.config.relevance)
     return objectives, monitored, inputs, problems
 
 
 def _objectives(
-    recipe: Recipe, collection: Collection, monitor_split: str, unread: set[str] | None = None
+    recipe: Recipe,
+    collection: Collection,
+    monitor_split: str,
+    estimates: Mapping[str, Estimates] | None = None,
+    unread: Iterable[str] = (),
 ) -> tuple[list[Objective], list[Objective]]:
     """The objectives to learn from, and the same over the monitored split where that has something for them."""
 
     def over(split: str) -> list[Objective]:
-        seed, without = recipe.train.seed, unread or ()
-        return [make_objective(config, collection, split, seed=seed, without=without) for config in recipe.objectives]
+        seed = recipe.train.seed
+        known = ((estimates or {}).get(config.relevance) for config in recipe.objectives)
+        return [
+            make_objective(config, collection, split, seed=seed, without=unread, estimates=each)
+            for config, each in zip(recipe.objectives, known, strict=True)
+        ]
 
     objectives, monitored = over(TRAINED_ON), over(monitor_split)
     for objective in objectives:
@@ -172,13 +199,14 @@ def _epoch(
     saved = time.monotonic()
     learner.train()
     for within in range(state.step - state.epoch * steps, steps):
-        torch.manual_seed(_step_seed(config.seed, state.step))
+        torch.manual_seed(_step_seed(config.seed, state.step, processes.rank()))
         batch = batch_at(objectives, state.step, config.seed)
         losses = _losses(learner.model, objectives, batch, inputs, state.epoch, bf16)
         total = torch.stack([o.config.weight * loss for o, loss in zip(objectives, losses, strict=True)]).sum()
         _check_finite(total, batch, f"epoch {state.epoch + 1}, step {within + 1} of {steps}")
         learner.optimiser.zero_grad()
         total.backward()
+        processes.add_up(learner.model, learner.learned)
         learner.optimiser.step()
         for objective in objectives:
             objective.keep_within()
@@ -186,7 +214,7 @@ def _epoch(
         _add(state.sums, objectives, batch, losses, total)
         if progress:
             progress(f"epoch {state.epoch + 1} of at most {config.max_epochs}", within + 1, steps)
-        if time.monotonic() - saved > checkpoint_s and within + 1 < steps:
+        if processes.is_first() and time.monotonic() - saved > checkpoint_s and within + 1 < steps:
             learner.save(latest)
             saved = time.monotonic()
     means = {name: total / steps for name, total in state.sums.items()}
@@ -194,9 +222,10 @@ def _epoch(
     return means
 
 
-def _step_seed(seed: int, step: int) -> int:
-    """Dropout's seed: it depends on nothing but the run's seed and the step."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout's seed: it depends on nothing but the run's seed, the step and the process."""
+    entropy = [seed, step, rank] if rank else [seed, step]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _losses(
@@ -204,10 +233,18 @@ def _losses(
 ) -> list[Tensor]:
     """Each objective's loss on the batch, embedded in one pass over its distinct clips and captions."""
     device = model.device
+    none = torch.zeros(0, model.dim, device=device)
+
+    def embed_clips(clip_ids: Sequence[str]) -> Tensor:
+        return model.embed_clips([inputs.window(clip, epoch) for clip in clip_ids])
+
+    def embed_captions(caption_ids: Sequence[str]) -> Tensor:
+        return model.embed_captions(inputs.captions_of(caption_ids))
+
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-        clips = model.embed_clips([inputs.window(clip, epoch) for clip in batch.clip_ids])
+        clips = processes.shared(batch.clip_ids, embed_clips, none)
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16 and model.text.tower is not None):
-        captions = model.embed_captions(inputs.captions_of(batch.caption_ids))
+        captions = processes.shared(batch.caption_ids, embed_captions, none)
     scores = captions @ clips.T  # [caption, clip], float32 whatever the encoder computed in
     return [
         objective(scores[part.captions][:, part.clips], part.values.to(device), part.judged.to(device))
@@ -256,16 +293,35 @@ def _validated(
     gallery = [clip.clip_id for clip in collection.gallery(split) if clip.clip_id in inputs.features]
     wanted |= dict.fromkeys(gallery)
     place = {clip: at for at, clip in enumerate(wanted)}
-    clips = torch.from_numpy(model.embed_features([inputs.features[clip] for clip in wanted]))
+    none = torch.zeros(0, model.dim)
+
+    def embed_clips(clip_ids: Sequence[str]) -> Tensor:
+        return torch.from_numpy(model.embed_features([inputs.features[clip] for clip in clip_ids]))
+
+    def embed_captions(caption_ids: Sequence[str]) -> Tensor:
+        return torch.from_numpy(model.embed_text_features(inputs.captions_of(caption_ids)))
+
+    clips = processes.shared(list(wanted), embed_clips, none)
     unread = {clip.clip_id for clip in collection.gallery(split)} - set(inputs.features)
     queries = [caption.caption_id for caption in collection.query_captions(split, unread)]
     asked = dict.fromkeys([*queries, *(item.caption_id for objective in objectives for item in objective.items)])
     row = {caption: at for at, caption in enumerate(asked)}
-    captions = torch.from_numpy(model.embed_text_features(inputs.captions_of(list(asked))))
+    captions = processes.shared(list(asked), embed_captions, none)
 
     def scores(caption_ids: Sequence[str], clip_ids: Sequence[str]) -> Tensor:
         return captions[[row[c] for c in caption_ids]] @ clips[[place[c] for c in clip_ids]].T
 
+    return processes.first(lambda: _measured(objectives, collection, split, queries, gallery, scores))
+
+
+def _measured(
+    objectives: Sequence[Objective],
+    collection: Collection,
+    split: str,
+    queries: Sequence[str],
+    gallery: Sequence[str],
+    scores: Callable[[Sequence[str], Sequence[str]], Tensor],
+) -> dict[str, float]:
     total = 0.0
     for at, objective in enumerate(objectives):
         summed = 0.0

@@ -20,7 +20,7 @@ from earmark.data.collection import Collection
 from earmark.errors import DataError
 from earmark.files import write_text
 from earmark.measure import metrics, stats
-from earmark.relevance import Relevance, quoted
+from earmark.relevance import Pair, Relevance, quoted
 
 Scorer = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
 """Caption ids and clip ids → scores, float32 [caption, clip]; higher is more relevant."""
@@ -51,6 +51,8 @@ class Rated(NamedTuple):
     """Caption → its own clip."""
     ndcg: NDArray[np.float64]
     """nDCG@10 among the judged clips, a caption each, in order of first appearance."""
+    groups: list[str]
+    """How each pair was chosen (GrRel: TP, TN, C15), "" where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,13 @@ def _rated(collection: Collection, split: str | None, scorer: Scorer, without: f
         np.array([pair.value for pair in pairs]),
         {caption.caption_id: caption.clip_id for caption in collection.captions},
         np.concatenate(ndcg),
+        _groups(collection, split, pairs),
     )
+
+
+def _groups(collection: Collection, split: str | None, pairs: Sequence[Pair]) -> list[str]:
+    group = {(rating.caption_id, rating.clip_id): rating.group for rating in collection.rated(split)}
+    return [group[pair.caption_id, pair.clip_id] for pair in pairs]
 
 
 def _direction_numbers(direction: Direction, seed: int) -> dict[str, Any]:
@@ -202,7 +210,20 @@ def _rated_numbers(rated: Rated, seed: int) -> dict[str, Any]:
         "pairs": len(x),
         "captions": len(set(captions)),
         "undefined_lists": undefined,
+        "groups": _group_numbers(rated),
+        # XACLE's names. A cosine below 0 counts as 0; MSE is on 0–1: times 100 it is that of a scale of 0–10
+        **stats.rated_measures(x, y),
+        "MSE": float(np.mean((np.clip(x, 0, 1) - y) ** 2)),
     }
+
+
+def _group_numbers(rated: Rated) -> dict[str, Any]:
+    """Of each group of pairs its pooled ρ and count; {} where no pair names one."""
+    found: dict[str, Any] = {}
+    for group in sorted(set(rated.groups) - {""}):
+        at = [place for place, each in enumerate(rated.groups) if each == group]
+        found[group] = {"spearman": stats.spearman(rated.scores[at], rated.ratings[at]), "pairs": len(at)}
+    return found
 
 
 def without_nan(value: Any) -> Any:

@@ -323,11 +323,13 @@ def retrieval(
 ) -> dict[str, Floats]:
     """The measures that are reported together, by name, each [query]; the scores are sorted once for all of them.
 
-    mAP, mAP@10, R@1, R@5, R@10, hit@10, nDCG@10: each equal to its own function. `relevant_at` does not touch nDCG.
+    mAP, mAP@10, mAP@16, R@1, R@5, R@10, hit@10, nDCG@10: each equal to its own function. `relevant_at` does not
+    touch nDCG.
     """
     measures: dict[str, Callable[[Ranking], Floats]] = {
         "mAP": lambda ranking: _average_precision(ranking, None),
         "mAP@10": lambda ranking: _average_precision(ranking, 10),
+        "mAP@16": lambda ranking: _average_precision(ranking, 16),
         "R@1": lambda ranking: _recall(ranking, 1),
         "R@5": lambda ranking: _recall(ranking, 5),
         "R@10": lambda ranking: _recall(ranking, 10),

@@ -391,10 +391,88 @@ def compare_spearman(
     """
     a, b, y = _columns(a=a, b=b, y=y)
     of_a, of_b = _spearman_replicates([a, b], y, captions, clips, replicates, seed)
-    drawn = (of_a - of_b)[~np.isnan(of_a - of_b)]
+    return _difference(spearman(a, y) - spearman(b, y), of_a - of_b, level, len(y))
+
+
+def compare_seeds(differences: ArrayLike, *, level: float = 0.95) -> Difference:
+    """The mean of one difference a seed, with Student's t interval and p: what other seeds would give.
+
+    Two runs that share a seed share batches and draws, so their difference is paired. The queries stay the same ones:
+    see `compare_means_of_seeds` for an interval that draws them too. Fewer than two seeds have no interval.
+    """
+    from scipy.stats import t as student
+
+    values = np.asarray(differences, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    if len(values) < 2:
+        return Difference(mean_defined(values)[0], Interval(np.nan, np.nan), np.nan, len(values))
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    half = error * float(student.ppf((1 + level) / 2, len(values) - 1))
+    far = np.inf if error == 0 and mean else mean / error if error else 0.0
+    p = float(2 * student.sf(abs(far), len(values) - 1))
+    return Difference(mean, Interval(mean - half, mean + half), p, len(values))
+
+
+def compare_means_of_seeds(
+    a: ArrayLike, b: ArrayLike, clips: ArrayLike, *, replicates: int = 1000, level: float = 0.95, seed: int = 0
+) -> Difference:
+    """The mean of a − b, both [seed, query], with an interval over seeds and clips: both are drawn, independently.
+
+    A clip brings its queries along in every seed. Queries that either leaves undefined in any seed are left out; p is
+    as in `compare_spearman`.
+    """
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.ndim != 2 or first.shape != second.shape:
+        raise DataError(f"b: shape {second.shape}; expected [seed, query] as a has it: {first.shape}.")
+    values = first - second
+    kept = ~np.isnan(values).any(axis=0)
+    codes = _codes("clips", clips, values.shape[1])[kept]
+    codes = np.unique(codes, return_inverse=True)[1]
+    counts = np.bincount(codes)
+    sums = np.stack([np.bincount(codes, each, minlength=len(counts)) for each in values[:, kept]])
+    drawn = [np.empty(0)]
+    if len(counts) >= 2:
+        for w_clips, w_seeds in _drawn([len(counts), len(values)], len(counts) + len(values), replicates, seed):
+            drawn.append(((w_seeds @ sums) * w_clips).sum(axis=1) / (w_clips @ counts) / len(values))
+    mean = float(values[:, kept].mean()) if kept.any() else np.nan
+    return _difference(mean, np.concatenate(drawn), level, int(kept.sum()))
+
+
+def compare_spearman_of_seeds(
+    a: ArrayLike,
+    b: ArrayLike,
+    y: ArrayLike,
+    captions: ArrayLike,
+    clips: ArrayLike,
+    *,
+    replicates: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Difference:
+    """The mean over seeds of the pooled ρ of a with y minus that of b with y, `a` and `b` being [seed, pair].
+
+    The interval is over seeds, captions and clips: seeds are drawn beside the pigeonhole bootstrap's captions and
+    clips, the same draws for both. p is as in `compare_spearman`.
+    """
+    first, second = (np.asarray(each, dtype=np.float64) for each in (a, b))
+    if first.ndim != 2 or first.shape != second.shape:
+        raise DataError(f"b: shape {second.shape}; expected [seed, pair] as a has it: {first.shape}.")
+    seeds = len(first)
+    columns = _columns(y=y, **{f"scores {at}": each for at, each in enumerate([*first, *second])})
+    found = _spearman_replicates(columns[1:], columns[0], captions, clips, replicates, seed)
+    of_seed = found[:seeds] - found[seeds:]
+    weights = _multiplicities(seeds, of_seed.shape[1], np.random.default_rng([seed, 1]))
+    means = [spearman(x, columns[0]) for x in columns[1:]]
+    mean = float(np.mean(means[:seeds]) - np.mean(means[seeds:]))
+    return _difference(mean, (weights.T * of_seed).sum(axis=0) / seeds, level, len(columns[0]))
+
+
+def _difference(mean: float, drawn: Floats, level: float, n: int) -> Difference:
+    """With the percentile interval of the replicates; p is the smallest 1 − level whose interval leaves 0 out."""
+    drawn = drawn[~np.isnan(drawn)]
     tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
     p = min(1.0, 2 * (1 + tail) / (1 + len(drawn))) if len(drawn) else np.nan
-    return Difference(spearman(a, y) - spearman(b, y), percentile_interval(drawn, level), p, len(y))
+    return Difference(mean, percentile_interval(drawn, level), p, n)
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -2,8 +2,8 @@
 
 A tower that learns is a part of the model; its features are log-mels, say. One that is frozen is looked up by name
 when it is first needed, and what it makes of a clip is one vector, computed once: the mean over the clip's windows,
-weighted by their length. "vectors" is the same with the vectors in the collection's `clip_vectors.npz`. The head is
-what is learned on top:
+weighted by their length. "vectors" is the same with the vectors in the collection's `clip_vectors.npz`, "own-captions"
+with the mean text vector of a clip's captions, on which nothing is learned. The head is what is learned on top:
 
 - plain: the layers of PANNs over a convolutional network, Linear–ReLU–Linear over vectors;
 - residual: x + scale · W x with W zero at the start, for towers whose vectors already lie in the texts' space;
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import ConfigError
+from earmark.model.audio_towers import OWN_CAPTIONS, is_frozen, is_named, load_pretrained, random_tower
 from earmark.model.audio_towers import AudioConfig as AudioConfig
-from earmark.model.audio_towers import is_frozen, is_named, load_pretrained, random_tower
 from earmark.model.cnn import CNNS as CNNS
 from earmark.model.cnn import Cnn14 as Cnn14
 from earmark.model.frozen import Frozen, FrozenTower
-from earmark.model.heads import Bridge, PannsHead, Residual
+from earmark.model.heads import AsIs, Bridge, PannsHead, Residual
 from earmark.model.towers import VECTORS, AudioTower
 from earmark.model.yamnet import CLASSES, EMBEDDING
 from earmark.model.yamnet import YamNet as YamNet
@@ -79,6 +79,11 @@ class AudioEncoder(nn.Module):
     def reader(self) -> AudioTower | Frozen:
         """What reads sounds. Raises `ConfigError` where nothing does."""
         reader = self.frozen if self.tower is None else self.tower
+        if self.config.encoder == OWN_CAPTIONS:
+            raise ConfigError(
+                "this model knows a clip by its captions alone (own-captions, the untrained control), so sounds cannot "
+                "be embedded. Train one that hears."
+            )
         if reader is None:
             raise ConfigError(
                 "this model was trained on vectors whose collection.toml names no model, so files cannot be embedded. "
@@ -103,7 +108,9 @@ def check_settings(config: AudioConfig, dim: int) -> None:
         wrong = f"audio.train = true with {config.encoder!r}: several towers are frozen ones"
     elif config.augment != "none" and is_frozen(config):
         wrong = f'audio.augment = "{config.augment}": the tower is frozen, so nothing would be varied'
-    elif config.weights == "none" and is_frozen(config) and config.encoder != VECTORS:
+    elif config.encoder == OWN_CAPTIONS and config.residual:
+        wrong = f'audio.residual = {config.residual} with "own-captions": nothing is learned'
+    elif config.weights == "none" and is_frozen(config) and config.encoder not in (VECTORS, OWN_CAPTIONS):
         wrong = 'audio.weights = "none" with audio.train = false: random layers would stay random'
     if wrong:
         raise ConfigError(f"{wrong}. Change one of them.")
@@ -112,6 +119,13 @@ def check_settings(config: AudioConfig, dim: int) -> None:
 def _head(config: AudioConfig, size: int, dim: int) -> nn.Module:
     if config.bridge:
         return Bridge(dim, config.residual, others=size - EMBEDDING - CLASSES, dropout=config.dropout)
+    if config.encoder == OWN_CAPTIONS:
+        if size != dim:
+            raise ConfigError(
+                f'audio.encoder = "own-captions": the text vectors have {size} numbers and model.dim is {dim}; '
+                f"expected the same. Set model.dim = {size}."
+            )
+        return AsIs()
     if config.residual:
         if size != dim:
             raise ConfigError(

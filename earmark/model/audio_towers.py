@@ -20,6 +20,8 @@ from earmark.model.pretrained import find
 from earmark.model.towers import VECTORS, AudioTower, LogMelTower
 from earmark.model.yamnet import YamNet, class_names
 
+OWN_CAPTIONS = "own-captions"
+"""The untrained control: a clip is the mean text vector of its captions, and nothing is heard or learned."""
 LOG_MELS = {"paper": PAPER, "panns": PANNS}
 
 
@@ -29,7 +31,7 @@ class AudioConfig:
 
     encoder: str = "cnn14"
     """"cnn14", "cnn10", "cnn6", "yamnet", "aisfx", frozen ones joined ("yamnet+aisfx"), the hub name or folder of an
-    audio–text model, or "vectors"."""
+    audio–text model, "vectors", or "own-captions": the mean text vector of a clip's captions, the untrained control."""
     weights: str = "pretrained"
     """"pretrained", "none" (random), or the path of a checkpoint of PANNs or a folder of YAMNet."""
     train: bool = True
@@ -52,12 +54,12 @@ class AudioConfig:
 
 def is_frozen(config: AudioConfig) -> bool:
     """Whether only the head learns."""
-    return config.encoder == VECTORS or not config.train
+    return config.encoder in (VECTORS, OWN_CAPTIONS) or not config.train
 
 
 def is_named(name: str) -> bool:
     """Whether the name is one of earmark's own (or several, with + between), not a hub model's."""
-    return name == VECTORS or all(part in TOWERS for part in name.split("+"))
+    return name in (VECTORS, OWN_CAPTIONS) or all(part in TOWERS for part in name.split("+"))
 
 
 def _cnn(config: AudioConfig) -> LogMelTower:
@@ -82,7 +84,7 @@ def random_tower(config: AudioConfig) -> AudioTower:
 
 def _hub_folder(name: str) -> Path:
     """The folder of a hub model. Raises `ConfigError` where there is none of that name."""
-    names = [*TOWERS, VECTORS]
+    names = [*TOWERS, VECTORS, OWN_CAPTIONS]
     expected = f"expected {', '.join(names)}, or an audio–text model (CLAP, or one of sentence-transformers)"
     near = [each for part in name.split("+") for each in difflib.get_close_matches(part, names, 1)]
     hint = f" Did you mean {'+'.join(near)!r}?" if near and "/" not in name else ""

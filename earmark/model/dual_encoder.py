@@ -28,14 +28,14 @@ from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import write_tensors
 from earmark.model import encoding, share
 from earmark.model.audio_encoders import LARGEST, AudioEncoder
-from earmark.model.audio_towers import AudioConfig, class_texts, is_frozen, random_tower
+from earmark.model.audio_towers import OWN_CAPTIONS, AudioConfig, class_texts, is_frozen, random_tower
 from earmark.model.frozen import Frozen, frozen_of
-from earmark.model.heads import Bridge
+from earmark.model.heads import AsIs, Bridge
 from earmark.model.pretrained import fingerprint
 from earmark.model.reading import place_of, read_all
 from earmark.model.saved import of_today
 from earmark.model.settings import DualEncoderConfig, Inputs
-from earmark.model.stored import named_models, vector_features, vectors_of
+from earmark.model.stored import named_models, own_caption_features, vector_features, vectors_of
 from earmark.model.text_encoders import Progress, SentenceEncoder, TextEncoder, check_texts
 from earmark.model.towers import VECTORS, AudioTower, front_ends_agree
 
@@ -56,6 +56,8 @@ class DualEncoder(nn.Module, encoding.Encodes):
         learns = config.text.train and config.text.encoder != VECTORS
         tower = SentenceEncoder(config.text.encoder).trainable() if learns else None
         self.text = TextEncoder(config.text, inputs.caption_size, config.model.dim, tower=tower)
+        if config.audio.encoder == OWN_CAPTIONS:
+            self.text.head = AsIs()
 
     # Making, saving, loading
 
@@ -304,6 +306,10 @@ class DualEncoder(nn.Module, encoding.Encodes):
         """
         if self.config.audio.encoder == VECTORS:
             return vector_features(vectors_of(collection, "clip", self.inputs), clips)
+        if self.config.audio.encoder == OWN_CAPTIONS:
+            inside = {clip.clip_id for clip in clips}
+            captions = [caption for caption in collection.captions if caption.clip_id in inside]
+            return own_caption_features(clips, captions, self.caption_features(collection, captions, progress))
         found: dict[str, Features] = {}
         problems: list[Problem] = []
         results = read_all(self.reader(), [place_of(collection, clip) for clip in clips])
@@ -355,6 +361,8 @@ class DualEncoder(nn.Module, encoding.Encodes):
 
 def _frozen(config: AudioConfig, inputs: Inputs) -> Frozen | None:
     """The tower below the model, or None where it is a part of the model or nobody knows what made the vectors."""
+    if config.encoder == OWN_CAPTIONS:
+        return None
     if config.encoder == VECTORS:
         return frozen_tower(inputs.clip_model, expected=inputs.clip_fingerprint) if inputs.clip_model else None
     return frozen_of(config, expected=inputs.clip_fingerprint) if is_frozen(config) else None
@@ -464,6 +472,8 @@ def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
         found["clip_model"] = str(named.get("clip_model", ""))
         found["clip_fingerprint"] = str(named.get("clip_fingerprint", ""))
         found["front_end"] = str(named.get("clip_front_end", ""))
+    elif config.audio.encoder == OWN_CAPTIONS:
+        pass  # no sound: what feeds the text encoder feeds both
     elif (frozen := _frozen(config.audio, Inputs())) is not None:
         found["clip_size"] = frozen.size
         found["clip_model"] = frozen.name
@@ -482,4 +492,6 @@ def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
             "caption_model": encoder.name,
             "caption_fingerprint": encoder.fingerprint,
         }
+    if config.audio.encoder == OWN_CAPTIONS:
+        found["clip_size"] = found["caption_size"]
     return Inputs(**found)

@@ -7,13 +7,8 @@ again, so a command that was killed goes on where it was, and two at once do no 
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +30,7 @@ from earmark.model.reading import Place, place_of, read_one
 from earmark.model.stored import named_models
 from earmark.model.text_encoders import Progress, SentenceEncoder
 from earmark.model.towers import best_device
+from earmark.workers import interrupts_put_off, process_pool
 
 TEXT_MODEL = "all-mpnet-base-v2"
 """Embeds the captions where the model embeds sounds alone."""
@@ -146,32 +142,10 @@ def _here(frozen: Frozen, places: Sequence[Place]) -> Iterator[_Made]:
 
 
 def _in_processes(frozen: Frozen, places: Sequence[Place], jobs: int) -> Iterator[_Made]:
-    spawned = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
-    pool = ProcessPoolExecutor(jobs, spawned, initializer=_start, initargs=(frozen.name, frozen.fingerprint))
-    try:
-        with _interrupts_put_off():  # the processes are started here, and inherit it: Ctrl-C is for this one alone
+    with process_pool(jobs, _start, frozen.name, frozen.fingerprint, doing="embedded sounds") as pool:
+        with interrupts_put_off():  # the processes are started here, and inherit it: Ctrl-C is for this one alone
             found = pool.map(_embed_in_process, places, chunksize=4)
         yield from found
-    except BrokenProcessPool as error:
-        raise DataError(
-            "a process that embedded sounds died (out of memory?). Start the command again, with fewer --jobs; what is "
-            "embedded is kept."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_put_off() -> Iterator[None]:
-    """Within the block Ctrl-C does nothing, neither here nor in processes that are started."""
-    if threading.current_thread() is not threading.main_thread():  # only there are signals handled
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 _worker: dict[str, Any] = {}
@@ -179,19 +153,10 @@ _worker: dict[str, Any] = {}
 
 
 def _start(name: str, fingerprint: str) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # the processes are the parallelism
     frozen = frozen_tower(name, expected=fingerprint)
     frozen.move_to(best_device())
     _worker.update(frozen=frozen, cache=FeatureCache(frozen.made_by))
-
-
-def _end_with_parent() -> None:
-    """Ends this process when the one that started it is gone, however it went."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _embed_in_process(place: Place) -> _Made:

@@ -11,6 +11,18 @@ from earmark.model.cnn import kaiming
 from earmark.model.yamnet import CLASSES, EMBEDDING
 
 
+class AsIs(nn.Module):
+    """The vectors as they are, times a 1 that tells where the model is and gives the optimiser something to hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[item, dim] of [item, dim]."""
+        return x * self.one
+
+
 class Residual(nn.Module):
     """x + scale · W x, of x brought to unit length, W zero at the start: what is there stays, and learning adds."""
 

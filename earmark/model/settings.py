@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earmark.config import from_table
+from earmark.errors import ConfigError
 from earmark.model.audio_encoders import check_settings
-from earmark.model.audio_towers import AudioConfig
+from earmark.model.audio_towers import OWN_CAPTIONS, AudioConfig
 from earmark.model.text_encoders import TextConfig
 
 
@@ -37,6 +38,11 @@ class DualEncoderConfig:
             from_table(TextConfig, tables.get("text", {}), f"{where}: text"),
         )
         check_settings(found.audio, found.model.dim)
+        if found.audio.encoder == OWN_CAPTIONS and (found.text.train or found.text.residual):
+            raise ConfigError(
+                f'{where}: audio.encoder = "own-captions" with text.train = {str(found.text.train).lower()}, '
+                f"text.residual = {found.text.residual}: nothing is learned. Leave them out."
+            )
         return found
 
 

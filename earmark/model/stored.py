@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from earmark.audio.cache import Features
-from earmark.data.collection import Clip, Collection, VectorTable
+from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import DataError, Problem
 from earmark.model.settings import Inputs
 
@@ -57,4 +59,33 @@ def vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str
             problems.append(Problem(f"clip {clip.clip_id!r}", "its vector is not finite"))
             continue
         found[clip.clip_id] = Features([torch.from_numpy(vector)], [1.0])
+    return found, problems
+
+
+def own_caption_features(
+    clips: Iterable[Clip], captions: Sequence[Caption], vectors: Sequence[Tensor]
+) -> tuple[dict[str, Features], list[Problem]]:
+    """Each clip's mean caption vector, of vectors at unit length, and the clips that have no two captions.
+
+    Two captions of one text are one: whoever asks by it must find another. Raises `DataError` where no clip has two.
+    """
+    of: dict[str, list[int]] = {}
+    for row, caption in enumerate(captions):
+        of.setdefault(caption.clip_id, []).append(row)
+    found: dict[str, Features] = {}
+    problems = []
+    for clip in clips:
+        rows = of.get(clip.clip_id, [])
+        texts = {captions[row].text for row in rows}
+        if len(texts) < 2:
+            what = f"{len(texts)} different caption(s); own-captions needs two, to leave out the one that is asked"
+            problems.append(Problem(f"clip {clip.clip_id!r}", what))
+            continue
+        mean = F.normalize(torch.stack([vectors[row] for row in rows]), dim=1).mean(dim=0)
+        found[clip.clip_id] = Features([mean], [1.0])
+    if problems and not found:
+        raise DataError(
+            f"none of {len(problems)} clips has two different captions; own-captions leaves out the one that is asked "
+            "and matches it with the others. Take a collection with several captions a clip."
+        )
     return found, problems

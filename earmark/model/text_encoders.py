@@ -70,7 +70,7 @@ class TextEncoder(nn.Module):
                 f"expected the same. Set model.dim = {size}, or text.residual = 0."
             )
         self.tower = tower
-        self.head = Residual(dim, config.residual) if config.residual else nn.Linear(size, dim)
+        self.head: nn.Module = Residual(dim, config.residual) if config.residual else nn.Linear(size, dim)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """[text, dim] of base vectors [base], or of token ids [token] where the tower learns."""

@@ -1,0 +1,281 @@
+"""Grids: what they say, that they are trained, skipped, killed and gone on with, and what the tables tell."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import RECIPE, vector_world
+
+from earmark import Collection
+from earmark.data.splits import with_monitor_split
+from earmark.errors import ConfigError, DataError
+from earmark.learn.comparison import as_json, compared, markdown, rows, write_tables
+from earmark.learn.experiment import Grid, experiment, folder_of, texts_of
+
+GRID = """
+base = "joint.toml"
+seeds = [0, 1]
+
+[[run]]
+name = "joint"
+against = "InfoNCE"
+
+[[run]]
+name = "InfoNCE"
+set = { train.max_epochs = 2, "objective.1.weight" = 0 }
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return vector_world(tmp_path_factory.mktemp("world") / "c")
+
+
+@pytest.fixture
+def grid(tmp_path) -> Path:
+    (tmp_path / "joint.toml").write_text(RECIPE.replace("max_epochs = 6", "max_epochs = 3"))
+    return written(tmp_path, GRID)
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "grid.toml").write_text(text)
+    return folder / "grid.toml"
+
+
+# What a grid says
+
+
+def test_runs_are_the_base_with_what_they_set(grid, tmp_path):
+    found = Grid.read(grid)
+    joint, infonce = found.runs
+    assert found.recipe(joint, 1, tmp_path).train.seed == 1
+    recipe = found.recipe(infonce, 0, tmp_path)
+    assert recipe.train.max_epochs == 2
+    assert [each.weight for each in recipe.objectives] == [0.7, 0]
+    assert recipe.expected is None
+
+
+def test_a_list_that_is_set_takes_the_place_of_the_whole(grid, tmp_path):
+    text = GRID + '[[run]]\nname = "alone"\nset = { objective = [{ loss = "listnet", lists = 4 }] }\n'
+    found = Grid.read(written(tmp_path, text))
+    assert [each.lists for each in found.recipe(found.runs[2], 0, tmp_path).objectives] == [4]
+
+
+def test_what_varies_becomes_a_run_for_every_combination(grid, tmp_path):
+    text = 'base = "joint.toml"\nseeds = [0]\n[[run]]\nname = "a"\nset = { train.max_epochs = 1 }\n'
+    text += 'vary = { "train.lr" = [0.1, 0.2], "objective.0.weight" = [0.5], "objective.1.weight" = [0.5, 0.7] }\n'
+    found = Grid.read(written(tmp_path, text))
+    names = [run.name for run in found.runs]
+    assert len(names) == 4
+    assert names[0] == "a, lr 0.1, objective.0.weight 0.5, objective.1.weight 0.5"
+    recipes = [found.recipe(run, 0, tmp_path) for run in found.runs]
+    assert [(each.train.lr, each.objectives[1].weight) for each in recipes] == [
+        (0.1, 0.5),
+        (0.1, 0.7),
+        (0.2, 0.5),
+        (0.2, 0.7),
+    ]
+    assert {each.train.max_epochs for each in recipes} == {1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("seeds = [0, 1]", "seeds = [0, 0]"), "expected each once"),
+        (("seeds = [0, 1]", "seeds = []"), "expected whole numbers"),
+        (("seeds = [0, 1]", "seeds = [-1]"), "expected whole numbers"),
+        (("seeds = [0, 1]", "sedes = [0]"), "did you mean 'seeds'"),
+        (('against = "InfoNCE"', 'against = "InfoNCEE"'), "expected another run"),
+        (('against = "InfoNCE"', 'agianst = "InfoNCE"'), "did you mean 'against'"),
+        (('name = "InfoNCE"', 'name = "joint"'), "stands twice"),
+        (('name = "InfoNCE"', 'name = "JOINT"'), "stands twice"),
+        (('name = "InfoNCE"', 'name = ""'), "no name"),
+        (('base = "joint.toml"', ""), "no base"),
+        (('base = "joint.toml"', 'base = "none.toml"'), "none.toml: cannot be read"),
+        (('against = "InfoNCE"', "published = { mAP = 0.1 }"), "there is no table"),
+        (("train.max_epochs = 2", "train.max_epoch = 2"), "did you mean 'max_epochs'"),
+        (('"objective.1.weight" = 0', '"objective.5.weight" = 0'), "not a place in a list"),
+        (("set = {", "vary = {"), "expected a list of values"),
+    ],
+)
+def test_a_wrong_grid_is_refused_before_anything_is_trained(world, grid, tmp_path, change, message):
+    written(tmp_path, GRID.replace(*change))
+    with pytest.raises((ConfigError, DataError), match=message) as refused:
+        experiment(Grid.read(grid), world, tmp_path / "out", split="validation")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_grid_without_required_keys_is_refused(grid, tmp_path):
+    with pytest.raises(ConfigError, match=r"no \[\[run\]\]"):
+        Grid.read(written(tmp_path, 'base = "joint.toml"\nseeds = [0]\n'))
+    with pytest.raises(ConfigError, match="seeds"):
+        Grid.read(written(tmp_path, GRID.replace("seeds = [0, 1]\n", "")))
+
+
+def test_the_grids_recipes_in_the_repository_are_sound(tmp_path):
+    folder = Path(__file__).parent.parent / "recipes"
+    grids = [path for path in folder.glob("*.toml") if "[[run]]" in path.read_text()]
+    assert len(grids) >= 4
+    for path in grids:
+        found = Grid.read(path)
+        for run in found.runs:
+            found.recipe(run, found.seeds[0], tmp_path)
+
+
+# What comes of it
+
+
+@pytest.fixture(scope="module")
+def done(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("done")
+    (folder / "joint.toml").write_text(RECIPE.replace("max_epochs = 6", "max_epochs = 3"))
+    told = []
+    path = written(folder, GRID)
+    results = experiment(Grid.read(path), world, folder / "out", split="validation", jobs=2, report=told.append)
+    return path, results, told
+
+
+def test_every_run_is_trained_measured_and_told(world, done, tmp_path):
+    path, results, told = done
+    assert len(told) == 4
+    assert {name: sorted(each) for name, each in results.evaluations.items()} == {"joint": [0, 1], "InfoNCE": [0, 1]}
+    from earmark.learn.measured import evaluate_run
+
+    folder = folder_of(path.parent / "out", results.grid.runs[0], 1)
+    assert evaluate_run(folder, world, "validation")[0].numbers() == results.numbers["joint"][1]
+
+
+def test_what_is_done_is_skipped(world, done):
+    path, results, _ = done
+    told = []
+    again = experiment(Grid.read(path), world, path.parent / "out", split="validation", report=told.append)
+    assert told == []
+    assert again.numbers == results.numbers
+    assert again.stopping == results.stopping
+
+
+def test_another_split_is_measured_without_training_again(world, done):
+    path, _, _ = done
+    before = {file: file.stat().st_mtime_ns for file in path.parent.rglob("model.safetensors")}
+    told = []
+    found = experiment(Grid.read(path), world, path.parent / "out", split="evaluation", report=told.append)
+    assert len(told) == 4
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert found.stopping == {}
+
+
+def test_a_run_that_another_grid_began_is_told_and_the_others_go_on(world, done, tmp_path):
+    path, _, _ = done
+    other = path.parent / "other.toml"
+    other.write_text(GRID.replace("train.max_epochs = 2", "train.max_epochs = 1"))
+    found = experiment(Grid.read(other), world, path.parent / "out", split="validation")
+    assert [problem.where for problem in found.problems] == ["InfoNCE, seed 0", "InfoNCE, seed 1"]
+    assert "another train" in found.problems[0].what
+    assert sorted(found.evaluations) == ["joint"]
+    text = markdown(compared(found))
+    assert "Not all seeds have a result: InfoNCE." in text
+
+
+def test_the_tables_tell_what_they_are_numbers_of(done, tmp_path):
+    _, results, _ = done
+    found = compared(results)
+    text = markdown(found)
+    assert "small (GENERATED), split validation" in text
+    assert "30 queries against 15 clips" in text
+    assert "This split also stopped the training of joint, InfoNCE: no test result." in text
+    mean = np.mean([numbers["text_to_audio"]["mAP"] for numbers in results.numbers["joint"].values()])
+    row = next(line for line in text.splitlines() if line.startswith("| joint | 2 |"))
+    assert f"{mean:.3f}".removeprefix("0") in row
+    assert "joint − InfoNCE" in text
+    write_tables(found, tmp_path)
+    assert (tmp_path / "tables.md").read_text() == text
+    table = list(csv.DictReader((tmp_path / "tables.csv").read_text().splitlines()))
+    assert len(table) == len(list(rows(found)))
+    assert {row["run"] for row in table} == {"joint", "InfoNCE"}
+    read = json.loads((tmp_path / "tables.json").read_text())
+    assert read == json.loads(json.dumps(as_json(found)))
+    assert read["runs"]["joint"]["text_to_audio.mAP"]["mean"] == pytest.approx(mean)
+    differing = next(each for each in read["differences"] if each["measure"] == "text_to_audio.mAP")
+    assert differing["difference"] == pytest.approx(np.mean(differing["values"]))
+
+
+def test_published_numbers_stand_beside_the_same_queries_only(world, done, grid, tmp_path):
+    _, results, _ = done
+    text = GRID.replace('against = "InfoNCE"', 'published = { "text_to_audio.mAP" = 0.123 }')
+    about = '[published]\nsource = "a paper"\ncollection = "small"\nsplit = "validation"\nqueries = "{}"\n'
+
+    def shown(queries: str, kind: str) -> str:
+        results.grid = Grid.read(written(tmp_path, text + about.format(queries)))
+        results.collection = Collection(world.root, world.clips, world.captions, world.ratings, "small", kind)
+        return markdown(compared(results))
+
+    right = texts_of(world, "validation")
+    assert "[.123]" in shown(right, "recorded")
+    assert "In brackets: a paper" in shown(right, "recorded")
+    assert "[.123]" not in shown(right, "proxy")
+    assert "Published numbers are left out: they are of small (recorded)" in shown(right, "proxy")
+    assert "captions are not those" in shown("0" * 64, "recorded")
+
+
+def test_a_grid_without_any_result_is_refused(world, grid, tmp_path):
+    text = GRID.replace("[[run]]", '[[run]]\nset = { "train.lr" = 1e30 }\n', 1).split('[[run]]\nname = "InfoNCE"')[0]
+    found = experiment(
+        Grid.read(written(tmp_path, text.replace('against = "InfoNCE"', ""))),
+        world,
+        tmp_path / "out",
+        split="validation",
+    )
+    assert len(found.problems) == 2
+    with pytest.raises(DataError, match=r"no run has a result\. The first: joint, seed 0"):
+        compared(found)
+
+
+def test_each_run_can_be_measured_on_the_tenth_that_it_kept_apart(world, grid, tmp_path):
+    text = GRID.replace("train.max_epochs = 2", 'train.max_epochs = 1, train.monitor_split = "monitor"')
+    text = text.replace('against = "InfoNCE"', 'set = { train.max_epochs = 1, train.monitor_split = "monitor" }')
+    found = experiment(Grid.read(written(tmp_path, text)), world, tmp_path / "out", split="monitor")
+    for seed, each in found.evaluations["joint"].items():
+        apart = with_monitor_split(world, "monitor", seed)[0].gallery("monitor")
+        assert sorted(each.audio_to_text.queries) == sorted(clip.clip_id for clip in apart)
+    assert "split monitor" in markdown(compared(found))
+
+
+COMMAND = [sys.executable, "-m", "earmark", "experiment"]
+
+
+def test_a_killed_command_leaves_no_process_and_goes_on(world, grid, tmp_path):
+    written(tmp_path, GRID.replace("train.max_epochs = 2", "train.max_epochs = 3"))
+    arguments = [*COMMAND, str(grid), "--data", str(world.root), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    arguments += ["--split", "validation"]
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "out").rglob("log.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tables.md" in done.stdout
+    whole = experiment(Grid.read(grid), world, tmp_path / "whole", split="validation", jobs=2)
+    read = json.loads((tmp_path / "out" / "tables.json").read_text())
+    for name, of_seed in whole.numbers.items():
+        expected = [numbers["text_to_audio"]["mAP"] for numbers in of_seed.values()]
+        assert read["runs"][name]["text_to_audio.mAP"]["values"] == expected
+
+
+def test_a_wrong_grid_ends_the_command_with_2_in_one_line(world, grid, tmp_path):
+    written(tmp_path, GRID.replace('InfoNCE"\n\n', 'nobody"\n\n'))
+    arguments = [*COMMAND, str(grid), "--data", str(world.root), "--out", str(tmp_path / "out")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "expected another run" in done.stderr
