@@ -108,7 +108,7 @@ def expected_signals(source: Collection) -> dict[str, NDArray[np.float64]]:
     rows = np.linalg.svd(fitted - mean, full_matrices=False)[2][:256]
     hidden = {clip.clip_id: [f"{clip.clip_id}#1", f"{clip.clip_id}#2"] for clip in source.clips}
     for s in "dve":
-        hidden |= {f"{s}0~{s}0#2": [f"{s}0#1"], f"{s}1~{s}1#1": [f"{s}1#2"]}
+        hidden |= {f"{s}0~{s}0#2": [f"{s}0#1", f"{s}0#3"], f"{s}1~{s}1#1": [f"{s}1#2", f"{s}1#3"]}
     along = {clip_id: rows @ (np.mean([vectors[c] for c in its], axis=0) - mean) for clip_id, its in hidden.items()}
     return {clip_id: vector / np.linalg.norm(vector) for clip_id, vector in along.items()}
 
@@ -205,6 +205,8 @@ def test_what_cannot_be_made_is_refused_and_nothing_is_written(source: Collectio
         DataError, match="120 captions of development, and 0 clips with 3 or more; expected more than 256"
     ):
         proxy.make(made(tmp_path / "two", captions=2), out, encode)
+    with pytest.raises(DataError, match="50 captions of development, and 23 clips with 3 or more"):
+        proxy.make(without(made(tmp_path / "few"), "captions", r"^d\d\d#"), out, encode)
     with pytest.raises(DataError, match="is there already"):
         proxy.make(source, source.root, encode)
     with pytest.raises(DataError, match=r"clotho: no ratings; expected GrRel's"):

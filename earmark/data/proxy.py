@@ -3,8 +3,8 @@
 A clip's vector is made of its first two captions: the mean of their embeddings, taken to the first 256 principal
 components of all development captions and to unit length, plus noise. Its texts are the captions from the third on.
 A rated caption that is one of the first two cannot be set against a clip that it made itself: it belongs to a *twin*, a
-clip `clip~caption` of the split `S-lists` that is made without it, has the clip's noise, and takes the clip's place in
-that list.
+clip `clip~caption` of the split `S-lists` that is made of the first two others, has the clip's noise, and takes the
+clip's place in that list.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ def _rated_splits(source: Collection) -> list[str]:
 def _check_enough(source: Collection, texts: Mapping[str, Sequence[Caption]], parts: Sequence[_Part]) -> None:
     """Raises `DataError` where no clip has enough captions, or development too few for the components."""
     fitted = sum(len(texts[clip.clip_id]) for clip in source.clips if clip.split == SPLITS[0])
-    if fitted <= COMPONENTS or not any(part.clips for part in parts):
+    whole = sum(not clip.split.endswith(LISTS) for part in parts for clip in part.clips)
+    if fitted <= COMPONENTS or not whole:
         raise DataError(
-            f"{source.root}: {fitted} captions of {SPLITS[0]}, and {sum(len(part.clips) for part in parts)} clips with "
-            f"{HIDDEN + 1} or more; expected more than {COMPONENTS} captions, five a clip. Take all of Clotho."
+            f"{source.root}: {fitted} captions of {SPLITS[0]}, and {whole} clips with {HIDDEN + 1} or more; "
+            f"expected more than {COMPONENTS} captions, five a clip. Take all of Clotho."
         )
 
 
@@ -174,9 +175,9 @@ def _take_ratings(part: _Part, ratings: Sequence[Rating], texts: Mapping[str, Se
         if rating.caption_id in part.made_of[own]:
             twin = f"{own}~{rating.caption_id}"
             if twin not in part.made_of:
-                others = [each for each in part.made_of[own] if each != rating.caption_id]
+                others = [each.caption_id for each in texts[own] if each is not caption]
                 clip = replace(clips[own], clip_id=twin, split=clips[own].split + LISTS)
-                part.add(clip, others, [replace(caption, clip_id=twin)], part.noise[own])
+                part.add(clip, others[:HIDDEN], [replace(caption, clip_id=twin)], part.noise[own])
             rating = replace(rating, clip_id=twin) if rating.clip_id == own else rating
         part.ratings.append(rating)
 

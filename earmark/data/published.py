@@ -251,7 +251,7 @@ def _cells(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def text_of(value: Any) -> str:
-    """The value as a cell: a text as it is, nothing for None, else as JSON has it. Half letters of UTF-16 become `?`."""
+    """The value as a cell: a text as it is, nothing for None, else as JSON has it; half a letter of UTF-16 is `?`."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

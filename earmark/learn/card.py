@@ -18,7 +18,7 @@ from earmark.files import write_text
 from earmark.learn.objectives import Objective
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
-from earmark.model.audio_towers import AudioConfig, is_frozen, is_named
+from earmark.model.audio_towers import OWN_CAPTIONS, AudioConfig, is_frozen, is_named
 from earmark.model.pretrained import HUB
 from earmark.model.share import HUB_NAME, is_hub_name
 from earmark.model.stored import named_models
@@ -156,10 +156,15 @@ def _details(recipe: Recipe, collection: Collection) -> list[str]:
     config = recipe.encoders
     made_clips, made_captions = _encoders(recipe, collection)
     audio, text = _tower(config.audio, made_clips), _shown(config.text.encoder, made_captions, "caption_vectors.npz")
+    if config.audio.encoder == OWN_CAPTIONS:
+        heard = ["- The untrained control: a clip is the mean text vector of its captions, and no sound is heard."]
+    else:
+        heard = [f"- Audio encoder: {audio}; on it {_head(config.audio)}."]
+    residual = f"a residual of scale {config.text.residual:g}" if config.text.residual else "a linear layer"
+    on_text = "nothing" if config.audio.encoder == OWN_CAPTIONS else residual
     return [
-        f"- Audio encoder: {audio}; on it {_head(config.audio)}.",
-        f"- Text encoder: {text} ({'fine-tuned too' if config.text.train else 'frozen'}); on it "
-        + (f"a residual of scale {config.text.residual:g}." if config.text.residual else "a linear layer."),
+        *heard,
+        f"- Text encoder: {text} ({'fine-tuned too' if config.text.train else 'frozen'}); on it {on_text}.",
         f"- Embeddings: {config.model.dim} values of unit length; relevance is the cosine, −1 to 1.",
         "- Every setting is in `config.toml`; the weights are `model.safetensors`. Nothing is pickled.",
     ]
@@ -325,6 +330,8 @@ def _limits(recipe: Recipe, collection: Collection) -> Iterator[str]:
     yield "The sentence encoder learned from texts of the web, which may hold captions of the data."
     if audio.encoder == VECTORS:
         yield "Whatever made the clips' vectors may have learned from sounds of the data."
+    elif audio.encoder == OWN_CAPTIONS:
+        yield "It scores clips that have captions, and no others."
     elif not is_named(audio.encoder):
         yield f"What {_plain(audio.encoder)} was pretrained on may overlap with the data: see its own card."
     elif audio.weights != "none":

@@ -73,6 +73,10 @@ def joined() -> Iterator[None]:
 def _met() -> _Here:
     """This process, once all of them are there."""
     import torch.distributed as dist
+
+    # before there is a group, which it would keep in its functions' defaults (Adam imports it): gloo's threads would
+    # outlive the block, and now and then abort the process at its end
+    import torch.distributed.nn.functional
     from torch.distributed.rendezvous import rendezvous
 
     rank, count, local = (_number(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

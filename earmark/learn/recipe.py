@@ -98,8 +98,9 @@ class ObjectiveConfig:
 
     @property
     def name(self) -> str:
-        """Loss and relevance: `listnet(ratings)`."""
-        return f"{self.loss}({self.relevance})"
+        """Loss and relevance: `listnet(ratings)`; of teachers the last part of their paths."""
+        relevance = "teacher:" + ",".join(Path(run).name for run in self.teachers) if self.teachers else self.relevance
+        return f"{self.loss}({relevance})"
 
 
 @dataclass(frozen=True)
