@@ -160,7 +160,7 @@ def test_what_is_done_is_skipped(world, done):
     again = experiment(Grid.read(path), world, path.parent / "out", split="validation", report=told.append)
     assert told == []
     assert again.numbers == results.numbers
-    assert again.stopping == results.stopping
+    assert again.stopped == results.stopped == ["joint", "InfoNCE"]
 
 
 def test_another_split_is_measured_without_training_again(world, done):
@@ -170,7 +170,7 @@ def test_another_split_is_measured_without_training_again(world, done):
     found = experiment(Grid.read(path), world, path.parent / "out", split="evaluation", report=told.append)
     assert len(told) == 4
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    assert found.stopping == {}
+    assert found.stopped == []
 
 
 def test_a_run_that_another_grid_began_is_told_and_the_others_go_on(world, done, tmp_path):
@@ -191,7 +191,7 @@ def test_the_tables_tell_what_they_are_numbers_of(done, tmp_path):
     text = markdown(found)
     assert "small (GENERATED), split validation" in text
     assert "30 queries against 15 clips" in text
-    assert "This split also stopped the training of joint, InfoNCE: no test result." in text
+    assert "This split also stopped the training of every run: no test result." in text
     mean = np.mean([numbers["text_to_audio"]["mAP"] for numbers in results.numbers["joint"].values()])
     row = next(line for line in text.splitlines() if line.startswith("| joint | 2 |"))
     assert f"{mean:.3f}".removeprefix("0") in row
@@ -241,12 +241,19 @@ def test_a_grid_without_any_result_is_refused(world, grid, tmp_path):
 
 def test_each_run_can_be_measured_on_the_tenth_that_it_kept_apart(world, grid, tmp_path):
     text = GRID.replace("train.max_epochs = 2", 'train.max_epochs = 1, train.monitor_split = "monitor"')
-    text = text.replace('against = "InfoNCE"', 'set = { train.max_epochs = 1, train.monitor_split = "monitor" }')
+    text = text.replace(
+        'against = "InfoNCE"', 'against = "InfoNCE"\nset = { train.max_epochs = 1, train.monitor_split = "monitor" }'
+    )
     found = experiment(Grid.read(written(tmp_path, text)), world, tmp_path / "out", split="monitor")
     for seed, each in found.evaluations["joint"].items():
         apart = with_monitor_split(world, "monitor", seed)[0].gallery("monitor")
         assert sorted(each.audio_to_text.queries) == sorted(clip.clip_id for clip in apart)
-    assert "split monitor" in markdown(compared(found))
+    shown = compared(found)
+    assert "split monitor" in markdown(shown)
+    assert "Each seed keeps a tenth of development apart for itself" in markdown(shown)
+    (pair,) = shown.compared
+    assert len(pair.found[0].values) == 2
+    assert np.isnan(pair.found[0].over_all.interval.low)
 
 
 COMMAND = [sys.executable, "-m", "earmark", "experiment"]

@@ -114,7 +114,7 @@ def test_the_better_setting_is_higher_in_every_measure_and_seed(world):
 
 def test_settings_of_different_queries_are_not_compared(world, tmp_path):
     other = vector_world(tmp_path / "other", clips=40)
-    with pytest.raises(DataError, match="a and b: 1 and 1 evaluations of 2 kinds"):
+    with pytest.raises(DataError, match="a and b: 1 and 1 evaluations of different queries"):
         differences("a", [evaluation(world, 0)], "b", [evaluation(other, 0)])
     with pytest.raises(DataError, match="1 and 2 evaluations"):
         differences("a", [evaluation(world, 0)], "b", [evaluation(world, 0), evaluation(world, 1)])

@@ -344,8 +344,12 @@ class _Tables:
                 )
 
     def names(self) -> list[str]:
-        """The clips' file names, in the order of Clotho's captions, else of GrRel's metadata."""
-        return [row.cells["file_name"] for row in self.rows["captions"] or self.rows["audio_metadata"]]
+        """The clips' file names, in the order of Clotho's captions, which is that of GrRel's text too."""
+        if self.rows["captions"]:
+            return [row.cells["file_name"] for row in self.rows["captions"]]
+        name_of = {fid: name for name, fid in self.fids().items()}
+        told = [name_of[fid] for fid in self.texts() if fid in name_of]
+        return list(dict.fromkeys([*told, *self.fids()]))
 
     def fids(self) -> dict[str, str]:
         """GrRel's id of each file name."""

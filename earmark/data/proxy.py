@@ -155,7 +155,8 @@ def _part(source: Collection, split: str, texts: Mapping[str, Sequence[Caption]]
         own = texts[clip.clip_id]
         if len(own) > HIDDEN:
             hidden = [caption.caption_id for caption in own[:HIDDEN]]
-            part.add(Clip(clip.clip_id, "", split, clip.group), hidden, own[HIDDEN:], noise)
+            group = clip.group or clip.clip_id  # a twin stays with its clip in every split
+            part.add(Clip(clip.clip_id, "", split, group), hidden, own[HIDDEN:], noise)
         else:
             what = f"{len(own)} captions; expected {HIDDEN + 1} or more. The clip is left out with its ratings."
             part.problems.append(Problem(source.where("clips.csv", clip.clip_id), what))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from earmark.data.splits import MONITORED
 from earmark.errors import DataError
 from earmark.files import write_table, write_text
 from earmark.learn.experiment import Results, texts_of
@@ -107,17 +108,20 @@ def _heading(comparison: Comparison) -> Iterator[str]:
     results = comparison.results
     collection = results.collection
     kind = collection.kind.upper() if collection.kind in SHOUTED else collection.kind
-    evaluation = next(iter(next(iter(results.evaluations.values())).values()))
-    there = evaluation.text_to_audio
-    counts = f"{len(there.queries):,} queries against {len(evaluation.audio_to_text.queries):,} clips"
-    if evaluation.rated is not None:
-        counts += f", {len(evaluation.rated.scores):,} rated pairs of {len(set(evaluation.rated.captions)):,} captions"
+    each = [evaluation for of_seed in results.evaluations.values() for evaluation in of_seed.values()]
+    there, rated = each[0].text_to_audio, each[0].rated
+    counts = f"{len(there.queries):,} queries against {len(each[0].audio_to_text.queries):,} clips"
+    if rated is not None:
+        counts += f", {len(rated.scores):,} rated pairs of {len(set(rated.captions)):,} captions"
+    if results.split == MONITORED:
+        counts = f"Each seed keeps a tenth of development apart for itself, the first one {counts}"
     yield f"# {results.grid.path.stem}: {collection.name} ({kind}), split {results.split}"
     yield ""
     yield f"{counts}; seeds {', '.join(map(str, results.grid.seeds))}; mean ± SD over seeds."
-    yield f"Protocol: {evaluation.protocol}."
-    if results.stopping:
-        yield f"This split also stopped the training of {_listed(list(results.stopping))}: no test result."
+    yield f"Protocol: {each[0].protocol}."
+    if results.stopped:
+        stopped = "every run" if len(results.stopped) == len(results.evaluations) else _listed(results.stopped)
+        yield f"This split also stopped the training of {stopped}: no test result."
     if comparison.published and results.grid.published:
         yield f"In brackets: {results.grid.published.source}, of the same queries."
     elif comparison.why_not:
@@ -157,8 +161,8 @@ def _cell(comparison: Comparison, run: str, found: Spread | None, name: str) -> 
 def _differences(comparison: Comparison) -> Iterator[str]:
     if not comparison.compared:
         return
-    yield "Differences paired by seed, with 95 % intervals: Student's t over seeds (what other seeds would give on these"
-    yield "queries), and a bootstrap over seeds, captions and clips (what other queries would give too)."
+    yield "Differences paired by seed, with 95 % intervals: Student's t over seeds (what other seeds would give on"
+    yield "these queries), and a bootstrap over seeds, captions and clips (what other queries would give too)."
     yield ""
     yield _row(["run − against", "measure", "difference", "over seeds", "over seeds, captions, clips", "higher in"])
     yield _row(["---", "---", "---:", "---:", "---:", "---:"])
@@ -180,8 +184,8 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def _listed(names: Iterable[str]) -> str:
+    return "; ".join(names)
 
 
 def _short(value: float) -> str:
@@ -242,7 +246,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "kind": results.collection.kind,
             "split": results.split,
             "seeds": list(results.grid.seeds),
-            "stopped_training": list(results.stopping),
+            "stopped_training": results.stopped,
             "runs": {
                 run: {name: each._asdict() for name, each in found.items()} for run, found in comparison.spreads.items()
             },

@@ -236,8 +236,8 @@ class Results:
     evaluations: dict[str, dict[int, Evaluation]]
     numbers: dict[str, dict[int, dict[str, Any]]]
     """As `evaluate --json` has them."""
-    stopping: dict[str, str]
-    """What stopped each run, in words."""
+    stopped: list[str]
+    """The runs whose training the split stopped."""
     problems: list[Problem]
     notes: list[str]
 
@@ -260,7 +260,9 @@ def experiment(
     what is at work. A run that cannot be trained is a `Problem`; raises `ConfigError` where the grid itself is wrong.
     """
     tasks = _tasks(grid, collection, out, split)
-    problems: list[Problem] = []
+    problems: dict[Path, list[Problem]] = {
+        task.folder: [] for task in tasks
+    }  # in the grid's order, whatever ends first
     notes: dict[str, None] = {}
     waiting = {task.folder: task for task in tasks if not _is_done(task)}
     total, done = len(tasks), len(tasks) - len(waiting)
@@ -272,14 +274,14 @@ def experiment(
             done += 1
             notes |= dict.fromkeys(outcome.notes)
             what = f"{task.name}, seed {task.seed}"
-            if outcome.error:
-                problems.append(Problem(what, outcome.error))
-            problems += [Problem(f"{what}: {each.where}", each.what) for each in outcome.problems]
+            faults = [Problem(what, outcome.error)] if outcome.error else []
+            faults += [Problem(f"{what}: {each.where}", each.what) for each in outcome.problems]
+            problems[task.folder] = faults
             if report:
                 report(f"{what}: {outcome.error or _told(task)}")
             if progress:
                 progress("runs", done, total)
-    return _results(grid, collection, split, tasks, problems, list(notes))
+    return _results(grid, collection, split, tasks, [p for each in problems.values() for p in each], list(notes))
 
 
 def _tasks(grid: Grid, collection: Collection, out: Path, split: str) -> list[Task]:
@@ -407,15 +409,15 @@ def _state(task: Task) -> str:
 def _results(
     grid: Grid, collection: Collection, split: str, tasks: Sequence[Task], problems: list[Problem], notes: list[str]
 ) -> Results:
-    found = Results(grid, collection, split, {}, {}, {}, problems, notes)
+    found = Results(grid, collection, split, {}, {}, [], problems, notes)
     for task in tasks:
         if not _is_done(task):
             continue
         evaluation, about = read_evaluation(task.result)
         found.evaluations.setdefault(task.name, {})[task.seed] = evaluation
         found.numbers.setdefault(task.name, {})[task.seed] = about["numbers"]
-        if about["stopped"]:
-            found.stopping[task.name] = "this split also stopped training"
+        if about["stopped"] and task.name not in found.stopped:
+            found.stopped.append(task.name)
     return found
 
 

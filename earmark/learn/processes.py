@@ -9,8 +9,6 @@ here does just what it is given, and torch.distributed is not imported.
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -85,8 +83,6 @@ def _met() -> _Here:
         raise ConfigError(f"LOCAL_RANK = {local} with {gpus} GPUs; expected a GPU a process. Start fewer processes.")
     if gpus:
         torch.cuda.set_device(local)  # "cuda" is this one from now on
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a process that is gone is an error here, and no silent end
     with _together(count):
         store, _, _ = next(rendezvous("env://"))
         backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
@@ -109,9 +105,9 @@ def _together(count: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        first = str(error).strip().splitlines()[0]
+        first = str(error).strip().splitlines()[0].split(". ")[0]
         raise DataError(
-            f"another of the {count} processes ended ({first}). See what it said, and go on with --resume."
+            f"another of the {count} processes ended or is out of reach ({first}). See what it said; go on with --resume."
         ) from error
 
 

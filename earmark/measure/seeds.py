@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from earmark.errors import DataError
 from earmark.measure import stats
@@ -24,7 +23,7 @@ COMPARED = (
     "ratings.groups.C15.spearman",
 )
 """What differences are told of, where both settings have it."""
-Floats = NDArray[np.float64]
+UNDEFINED = stats.Difference(math.nan, stats.Interval(math.nan, math.nan), math.nan, 0)
 
 
 class Spread(NamedTuple):
@@ -46,7 +45,8 @@ class SeedDifference(NamedTuple):
     over_seeds: stats.Difference
     """Interval of Student's t over the paired seeds: what other seeds would give on these queries."""
     over_all: stats.Difference
-    """Interval over seeds, captions and clips, by bootstrap: what another study would give."""
+    """Interval over seeds, captions and clips, by bootstrap: what another study would give; NaN where seeds differ in
+    their queries."""
 
 
 def measures(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -79,55 +79,64 @@ def differences(
 ) -> list[SeedDifference]:
     """How much higher `a` is than `b` in each of `COMPARED`, evaluations of the same seeds in the same order.
 
-    Raises `DataError` where they are not of the same queries and rated pairs.
+    Where every seed has queries of its own there is no interval over queries. Raises `DataError` where the two
+    evaluations of a seed are not of the same queries and rated pairs.
     """
-    every = [*a, *b]
-    same = {(each.split, tuple(each.text_to_audio.queries), tuple(_pairs(each.rated))) for each in every}
-    if len(a) != len(b) or len(same) > 1:
+    kinds = [(_asked(x), _asked(y)) for x, y in zip(a, b, strict=False)]
+    if len(a) != len(b) or any(x != y for x, y in kinds):
         raise DataError(
-            f"{first} and {second}: {len(a)} and {len(b)} evaluations of {len(same)} kinds of queries or rated pairs; "
-            "expected as many of the same. Compare on one collection and split."
+            f"{first} and {second}: {len(a)} and {len(b)} evaluations of different queries or rated pairs; expected as "
+            "many of the same. Compare on one collection and split."
         )
-    found = [_difference(name, a, b, seed) for name in COMPARED]
+    over_queries = all(x == kinds[0][0] for x, _ in kinds)
+    found = [_difference(name, a, b, seed, over_queries) for name in COMPARED]
     return [each for each in found if each is not None]
+
+
+def _asked(evaluation: Evaluation) -> tuple[Any, ...]:
+    """What an evaluation is of: its split, queries and rated pairs."""
+    return evaluation.split, evaluation.text_to_audio.queries, _pairs(evaluation.rated)
 
 
 def _pairs(rated: Rated | None) -> list[tuple[str, str]]:
     return list(zip(rated.captions, rated.clips, strict=True)) if rated else []
 
 
-def _difference(name: str, a: Sequence[Evaluation], b: Sequence[Evaluation], seed: int) -> SeedDifference | None:
+def _difference(
+    name: str, a: Sequence[Evaluation], b: Sequence[Evaluation], seed: int, over_queries: bool
+) -> SeedDifference | None:
+    """In one measure; None where the evaluations do not have it."""
     part, _, measure = name.partition(".")
+    rated = [each.rated for each in (*a, *b) if each.rated is not None]
     if part == "text_to_audio":
-        x, y = (np.stack([each.text_to_audio.values[measure] for each in some]) for some in (a, b))
-        over_all = stats.compare_means_of_seeds(x, y, a[0].text_to_audio.clips, seed=seed)
-        values = np.array([stats.mean_defined(u)[0] - stats.mean_defined(v)[0] for u, v in zip(x, y, strict=True)])
-    elif a[0].rated is None:
+        x, y = ([each.text_to_audio.values[measure] for each in some] for some in (a, b))
+        clips = a[0].text_to_audio.clips
+    elif len(rated) < len(a) + len(b):
         return None
     elif measure == "spearman_within_lists":
-        x, y = (_within(some) for some in (a, b))
-        lists = [a[0].rated.owners[caption] for caption in sorted(set(a[0].rated.captions))]
-        over_all = stats.compare_means_of_seeds(x, y, lists, seed=seed)
-        values = np.array([stats.mean_defined(u)[0] - stats.mean_defined(v)[0] for u, v in zip(x, y, strict=True)])
+        within = [stats.spearman_within(each.captions, each.scores, each.ratings) for each in rated]
+        x, y = within[: len(a)], within[len(a) :]
+        clips = [rated[0].owners[caption] for caption in sorted(set(rated[0].captions))]
     else:
         group = measure.split(".")[1] if measure.startswith("groups.") else None
-        at = [place for place, each in enumerate(a[0].rated.groups) if group in (None, each)]
-        if not at:
-            return None
-        x, y = (np.stack([each.rated.scores[at] for each in some if each.rated]) for some in (a, b))
-        ratings = a[0].rated.ratings[at]
-        captions, clips = ([ids[place] for place in at] for ids in (a[0].rated.captions, a[0].rated.clips))
-        over_all = stats.compare_spearman_of_seeds(x, y, ratings, captions, clips, seed=seed)
-        values = np.array([stats.spearman(u, ratings) - stats.spearman(v, ratings) for u, v in zip(x, y, strict=True)])
-    return SeedDifference(name, values.tolist(), stats.compare_seeds(values), over_all)
+        return _correlation(name, rated[: len(a)], rated[len(a) :], group, seed, over_queries)
+    values = [stats.mean_defined(u)[0] - stats.mean_defined(v)[0] for u, v in zip(x, y, strict=True)]
+    over_all = stats.compare_means_of_seeds(np.stack(x), np.stack(y), clips, seed=seed) if over_queries else UNDEFINED
+    return SeedDifference(name, values, stats.compare_seeds(values), over_all)
 
 
-def _within(evaluations: Sequence[Evaluation]) -> Floats:
-    """[seed, list] ρ within each list."""
-    return np.stack(
-        [
-            stats.spearman_within(each.rated.captions, each.rated.scores, each.rated.ratings)
-            for each in evaluations
-            if each.rated
-        ]
-    )
+def _correlation(
+    name: str, a: Sequence[Rated], b: Sequence[Rated], group: str | None, seed: int, over_queries: bool
+) -> SeedDifference | None:
+    """In the pooled ρ over the pairs of a group, or all; None where there are none."""
+    at = [[place for place, each in enumerate(rated.groups) if group in (None, each)] for rated in a]
+    if not all(at):
+        return None
+    x, y = ([rated.scores[places] for rated, places in zip(some, at, strict=True)] for some in (a, b))
+    ratings = [rated.ratings[places] for rated, places in zip(a, at, strict=True)]
+    values = [stats.spearman(u, known) - stats.spearman(v, known) for u, v, known in zip(x, y, ratings, strict=True)]
+    over_all = UNDEFINED
+    if over_queries:
+        captions, clips = ([ids[place] for place in at[0]] for ids in (a[0].captions, a[0].clips))
+        over_all = stats.compare_spearman_of_seeds(np.stack(x), np.stack(y), ratings[0], captions, clips, seed=seed)
+    return SeedDifference(name, values, stats.compare_seeds(values), over_all)
