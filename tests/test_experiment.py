@@ -286,3 +286,33 @@ def test_a_wrong_grid_ends_the_command_with_2_in_one_line(world, grid, tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "expected another run" in done.stderr
+
+
+def test_a_teacher_is_a_run_of_the_grid_all_its_seeds_or_the_same_one(grid, tmp_path):
+    run = '[[run]]\nname = "%s"\nset = { objective = [{ loss = "listnet", relevance = "teacher:%s" }] }\n'
+    text = GRID + run % ("taught", "joint") + run % ("self", "joint@seed")
+    found = Grid.read(written(tmp_path, text))
+    taught, own = found.runs[2:]
+    out = tmp_path / "out"
+    folders = [str(folder_of(out, found.runs[0], seed)) for seed in (0, 1)]
+    assert found.recipe(taught, 1, out).objectives[0].teachers == tuple(folders)
+    assert found.recipe(own, 1, out).objectives[0].teachers == (folders[1],)
+    assert [run.name for run in found.teachers(taught)] == ["joint"]
+    assert found.teachers(found.runs[0]) == []
+
+
+def test_teachers_come_before_those_that_they_teach(world, grid, tmp_path):
+    taught = '[[run]]\nname = "taught"\nagainst = "joint"\nset = { objective = [{ loss = "listnet", batch = 8, '
+    taught += 'relevance = "teacher:joint", target = "softmax", target_temperature = 0.05 }], train.max_epochs = 2 }\n'
+    told = []
+    grid = written(tmp_path, GRID.replace("[[run]]", taught + "\n[[run]]", 1))
+    results = experiment(Grid.read(grid), world, tmp_path / "out", split="validation", jobs=2, report=told.append)
+    assert results.problems == []
+    assert {line.partition(",")[0] for line in told[-2:]} == {"taught"}
+
+
+def test_runs_that_teach_each_other_are_refused(world, grid, tmp_path):
+    each = 'set = { objective = [{ loss = "listnet", relevance = "teacher:%s" }] }\n'
+    text = 'base = "joint.toml"\nseeds = [0]\n[[run]]\nname = "a"\n' + each % "b" + '[[run]]\nname = "b"\n' + each % "a"
+    with pytest.raises(ConfigError, match="each other's teachers"):
+        experiment(Grid.read(written(tmp_path, text)), world, tmp_path / "out", split="validation")

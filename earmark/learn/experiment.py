@@ -33,7 +33,7 @@ from earmark.workers import interrupts_put_off, process_pool
 
 FORMAT = 1
 """Of what is kept of an evaluation; another number measures anew."""
-TEACHER = "teacher:"
+TEACHER, SAME_SEED = "teacher:", "@seed"
 LOOK_S = 0.5
 """Seconds between looks at what the processes are doing."""
 
@@ -115,34 +115,45 @@ class Grid:
                 raise ConfigError(f"{self.path}: run {run.name!r}: published, but there is no table [published].")
 
     def recipe(self, run: RunConfig, seed: int, out: Path) -> Recipe:
-        """The whole recipe of a run; `teacher:NAME` becomes the folders of the grid's run of that name."""
-        where = f"{self.path}: run {run.name!r}"
+        """The whole recipe of a run.
+
+        `teacher:NAME` becomes the folders of the grid's run of that name, all its seeds as one ensemble;
+        `teacher:NAME@seed` that of the same seed alone.
+        """
+        tables, where = self._tables(run)
+        assign(tables, "train.seed", seed, where)
+        for objective, name in _relevances(tables):
+            if teacher := self._teacher(name):
+                seeds = [seed] if name.endswith(SAME_SEED) else self.seeds
+                objective["relevance"] = TEACHER + ",".join(str(folder_of(out, teacher, each)) for each in seeds)
+        return Recipe.from_tables(tables, where)
+
+    def _tables(self, run: RunConfig) -> tuple[dict[str, Any], str]:
+        """The base's tables with what the run sets, and what to call them in messages."""
         base = self.path.parent / (run.base or self.base)
+        where = f"{self.path}: run {run.name!r} ({base})"
         tables = read_toml(base)
         tables.pop("expected", None)
         for path, value in _leaves(run.set):
             assign(tables, path, deepcopy(value), f"{where}: set")
-        assign(tables, "train.seed", seed, where)
-        for objective in tables.get("objective", []):
-            name = str(objective.get("relevance", "")) if isinstance(objective, dict) else ""
-            if teacher := self._teacher(name):
-                folders = [str(folder_of(out, teacher, each)) for each in self.seeds]
-                objective["relevance"] = TEACHER + ",".join(folders)
-        return Recipe.from_tables(tables, f"{where} ({base})")
+        return tables, where
 
     def _teacher(self, relevance: str) -> RunConfig | None:
         """The run of this grid that a relevance names as the teacher."""
-        name = relevance.removeprefix(TEACHER)
+        name = relevance.removeprefix(TEACHER).removesuffix(SAME_SEED)
         return next((run for run in self.runs if relevance.startswith(TEACHER) and run.name == name), None)
 
     def teachers(self, run: RunConfig) -> list[RunConfig]:
         """The runs of the grid that must be there before this one."""
-        tables = read_toml(self.path.parent / (run.base or self.base))
-        for path, value in _leaves(run.set):
-            assign(tables, path, deepcopy(value), str(self.path))
-        listed = [each for each in tables.get("objective", []) if isinstance(each, dict)]
-        found = [self._teacher(str(each.get("relevance", ""))) for each in listed]
+        found = [self._teacher(name) for _, name in _relevances(self._tables(run)[0])]
         return [teacher for teacher in found if teacher is not None]
+
+
+def _relevances(tables: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The objectives of a recipe's tables, and what each calls its relevance."""
+    listed = tables.get("objective", [])
+    tabled = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return [(each, str(each.get("relevance", ""))) for each in tabled]
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def _met() -> _Here:
     # before there is a group, which it would keep in its functions' defaults (Adam imports it): gloo's threads would
     # outlive the block, and now and then abort the process at its end
     import torch.distributed.nn.functional
+    from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     rank, count, local = (_number(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -84,7 +85,8 @@ def _met() -> _Here:
     if gpus:
         torch.cuda.set_device(local)  # "cuda" is this one from now on
     with _together(count):
-        store, _, _ = next(rendezvous("env://"))
+        agent, _, _ = next(rendezvous("env://"))
+        store = PrefixStore(f"attempt {_number('TORCHELASTIC_RESTART_COUNT', 0)}", agent)  # after a restart: anew
         backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     return _Here(rank, count, store)
@@ -107,7 +109,7 @@ def _together(count: int) -> Iterator[None]:
     except RuntimeError as error:
         first = str(error).strip().splitlines()[0].split(". ")[0]
         raise DataError(
-            f"another of the {count} processes ended or is out of reach ({first}). See what it said; go on with --resume."
+            f"another of the {count} processes ended or cannot be reached ({first}). See what it said, and --resume."
         ) from error
 
 
