@@ -41,7 +41,7 @@ def torchrun(*arguments: object, log: Path | None = None, count: int = 2) -> sub
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count, *apart]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
     command = [sys.executable, *map(str, [*start, *arguments])]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 def said(log: Path) -> list[str]:
