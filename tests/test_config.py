@@ -9,7 +9,9 @@ from earmark.config import override
 from earmark.errors import ConfigError
 from earmark.learn.recipe import Recipe, read_expected
 
-RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+FILES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+GRIDS = [path for path in FILES if "[[run]]" in path.read_text()]
+RECIPES = [path for path in FILES if path not in GRIDS]
 SMALL = {"objective": [{"loss": "infonce"}]}
 
 
@@ -20,6 +22,12 @@ def test_every_recipe_is_read_and_states_its_result(path):
     assert recipe.expected.metrics
     again = Recipe.from_tables(tomllib.loads(path.read_text()), "again")
     assert again == recipe
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_a_grid_that_is_taken_for_a_recipe_is_told(path):
+    with pytest.raises(ConfigError, match="Take `earmark experiment`"):
+        Recipe.read(path)
 
 
 def test_listnets_defaults_are_ratings_and_omega():

@@ -156,6 +156,8 @@ class Recipe:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any], where: str) -> Recipe:
         """The recipe of parsed TOML."""
+        if "run" in tables:
+            raise ConfigError(f"{where}: [[run]] is a grid's, and not a recipe's. Take `earmark experiment`.")
         for key in tables:
             if key not in TABLES:
                 raise unknown_key(where, key, TABLES)
