@@ -559,9 +559,10 @@ def experiment(
     """
     from earmark.learn import comparison
     from earmark.learn import experiment as experiments
+    from earmark.learn.grid import Grid
 
     collection = _read(folder)
-    loaded = experiments.Grid.read(grid)
+    loaded = Grid.read(grid)
     split = split or ("evaluation" if "evaluation" in collection.splits else "validation")
     with console.progress() as progress:
         results = experiments.experiment(

@@ -47,7 +47,14 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
             raise unknown_key(where, key, fields)
         if not _fits(value, hints[key]):
             raise ConfigError(f"{where}.{key} = {value!r}; expected {_described(hints[key])}.")
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in table and _is_needed(f)]  # type: ignore[arg-type]
+    if missing:
+        raise ConfigError(f"{where}: no {missing[0]}; expected {_described(hints[missing[0]])}.")
     return cls(**table)
+
+
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def override(tables: dict[str, Any], assignment: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from earmark import Collection
 from earmark.data.splits import with_monitor_split
 from earmark.errors import ConfigError, DataError
 from earmark.learn.comparison import as_json, compared, markdown, rows, write_tables
-from earmark.learn.experiment import Grid, experiment, folder_of, texts_of
+from earmark.learn.experiment import experiment, texts_of
+from earmark.learn.grid import Grid, folder_of
 
 GRID = """
 base = "joint.toml"
@@ -104,6 +106,8 @@ def test_what_varies_becomes_a_run_for_every_combination(grid, tmp_path):
         (("train.max_epochs = 2", "train.max_epoch = 2"), "did you mean 'max_epochs'"),
         (('"objective.1.weight" = 0', '"objective.5.weight" = 0'), "not a place in a list"),
         (("set = {", "vary = {"), "expected a list of values"),
+        (("train.max_epochs = 2", "train.seed = 2"), "which the grid's seeds are for"),
+        (('name = "InfoNCE"', 'name = "%s"' % ("x" * 200)), "Shorten its name|expected another run"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_anything_is_trained(world, grid, tmp_path, change, message):
@@ -111,6 +115,29 @@ def test_a_wrong_grid_is_refused_before_anything_is_trained(world, grid, tmp_pat
     with pytest.raises((ConfigError, DataError), match=message) as refused:
         experiment(Grid.read(grid), world, tmp_path / "out", split="validation")
     assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("published", "message"),
+    [
+        ('[published]\nsource = "s"\n', "published: no collection; expected a text"),
+        (
+            '[published]\nsource = "s"\ncollection = "c"\nsplit = "s"\nqueries = "q"\n',
+            "did you mean 'text_to_audio.mAP'",
+        ),
+    ],
+)
+def test_published_numbers_need_their_source_and_known_names(grid, tmp_path, published, message):
+    text = GRID.replace('against = "InfoNCE"', "published = { text_to_audio.map = 0.1 }") + published
+    with pytest.raises(ConfigError, match=message):
+        Grid.read(written(tmp_path, text))
+
+
+def test_a_mistyped_teacher_is_told_before_anything_is_trained(world, grid, tmp_path):
+    run = '[[run]]\nname = "taught"\nset = { objective = [{ loss = "listnet", relevance = "teacher:jiont" }] }\n'
+    with pytest.raises(ConfigError, match="no such teacher; did you mean 'joint'"):
+        experiment(Grid.read(written(tmp_path, GRID + run)), world, tmp_path / "out", split="validation")
     assert not (tmp_path / "out").exists()
 
 
@@ -259,6 +286,17 @@ def test_each_run_can_be_measured_on_the_tenth_that_it_kept_apart(world, grid, t
 COMMAND = [sys.executable, "-m", "earmark", "experiment"]
 
 
+def is_free(lock: Path) -> bool:
+    import fcntl
+
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
 def test_a_killed_command_leaves_no_process_and_goes_on(world, grid, tmp_path):
     written(tmp_path, GRID.replace("train.max_epochs = 2", "train.max_epochs = 3"))
     arguments = [*COMMAND, str(grid), "--data", str(world.root), "--out", str(tmp_path / "out"), "--jobs", "2"]
@@ -267,8 +305,14 @@ def test_a_killed_command_leaves_no_process_and_goes_on(world, grid, tmp_path):
     deadline = time.monotonic() + 120
     while not list((tmp_path / "out").rglob("log.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
+    locks = list((tmp_path / "out" / "runs").rglob(".lock"))
+    assert locks
+    while not all(map(is_free, locks)) and time.monotonic() < deadline:  # what it started ends with it
+        time.sleep(0.1)
+    assert all(map(is_free, locks))
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "tables.md" in done.stdout
@@ -309,6 +353,80 @@ def test_teachers_come_before_those_that_they_teach(world, grid, tmp_path):
     results = experiment(Grid.read(grid), world, tmp_path / "out", split="validation", jobs=2, report=told.append)
     assert results.problems == []
     assert {line.partition(",")[0] for line in told[-2:]} == {"taught"}
+
+
+def test_a_teacher_that_was_trained_again_teaches_again(world, grid, tmp_path):
+    taught = '[[run]]\nname = "taught"\nset = { objective = [{ loss = "listnet", relevance = "teacher:joint" }], '
+    taught += "train.max_epochs = 1 }\n"
+    found = Grid.read(written(tmp_path, GRID.replace("[0, 1]", "[0]") + taught))
+    experiment(found, world, tmp_path / "out", split="validation")
+    shutil.rmtree(tmp_path / "out" / "runs" / "joint")
+    changed = GRID.replace("[0, 1]", "[0]").replace('against = "InfoNCE"', "set = { train.lr = 0.01 }")
+    found = Grid.read(written(tmp_path, changed + taught))
+    again = experiment(found, world, tmp_path / "out", split="validation")
+    assert [problem.where for problem in again.problems] == ["taught, seed 0"]
+    assert "another teacher" in again.problems[0].what
+    assert sorted(again.evaluations) == ["InfoNCE", "joint"]
+
+
+def test_runs_of_other_queries_are_not_compared_and_cost_nothing_else(world, grid, tmp_path):
+    odd = Collection.read(world.root)
+    alone = odd.gallery("validation")[0].clip_id
+    odd.captions = [c for c in odd.captions if c.caption_id != f"{alone}#2"]
+    shutil.copytree(world.root, tmp_path / "c")
+    odd.write(tmp_path / "c")
+    own = '[[run]]\nname = "own"\nset = { model.dim = 12, audio.encoder = "own-captions", audio.hidden = 0, '
+    own += 'train.max_epochs = 0, objective = [{ loss = "infonce" }] }\n'
+    text = GRID.replace('against = "InfoNCE"', 'against = "own"').replace("[0, 1]", "[0]") + own
+    found = experiment(
+        Grid.read(written(tmp_path, text)), Collection.read(tmp_path / "c"), tmp_path / "out", split="validation"
+    )
+    assert any("1 different caption" in problem.what for problem in found.problems)
+    shown = compared(found)
+    assert shown.compared == []
+    assert any(problem.where == "joint − own" for problem in found.problems)
+    assert "own: 28 queries against 14 clips" in markdown(shown)
+    told_again = experiment(Grid.read(grid), Collection.read(tmp_path / "c"), tmp_path / "out", split="validation")
+    assert [each for each in told_again.problems if "1 different" in each.what]
+
+
+@pytest.mark.parametrize("setting", ["", 'train.monitor_split = "monitor", train.monitor = "last", '])
+def test_a_tenth_that_was_not_kept_apart_is_not_measured(world, grid, tmp_path, setting):
+    text = GRID.replace("train.max_epochs = 2", setting + "train.max_epochs = 2")
+    with pytest.raises(ConfigError, match="keeps no tenth of development apart"):
+        experiment(Grid.read(written(tmp_path, text)), world, tmp_path / "out", split="monitor")
+
+
+def test_an_ensemble_of_other_seeds_may_not_teach_what_the_tenth_measures(world, grid, tmp_path):
+    text = GRID.replace("train.max_epochs = 2", 'train.max_epochs = 2, train.monitor_split = "monitor"')
+    text = text.replace('against = "InfoNCE"', 'set = { train.monitor_split = "monitor" }')
+    text += '[[run]]\nname = "t"\nset = { objective = [{ loss = "listnet", relevance = "teacher:joint" }], '
+    text += 'train.monitor_split = "monitor" }\n'
+    with pytest.raises(ConfigError, match="teachers of other seeds"):
+        experiment(Grid.read(written(tmp_path, text)), world, tmp_path / "out", split="monitor")
+
+
+def test_what_a_run_learned_from_is_no_test_result(world, done):
+    path, _, _ = done
+    found = experiment(Grid.read(path), world, path.parent / "out", split="development")
+    assert found.seen == ["joint", "InfoNCE"]
+    assert "It holds clips that joint; InfoNCE learned from: no test result." in markdown(compared(found))
+
+
+def test_two_experiments_at_once_in_one_folder_are_refused(world, grid, tmp_path):
+    import fcntl
+
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another experiment is at work"):
+            experiment(Grid.read(grid), world, tmp_path / "out", split="validation")
+
+
+def test_torchrun_is_refused(world, grid, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="without torchrun"):
+        experiment(Grid.read(grid), world, tmp_path / "out", split="validation")
 
 
 def test_runs_that_teach_each_other_are_refused(world, grid, tmp_path):

@@ -165,7 +165,8 @@ def _licence(folder: Path) -> str:
     card = folder / "README.md"
     if not is_file(card):
         return ""
-    stated = re.match(r"---\n(?:.*\n)*?license: *[\"']?([^\"'\n]+)", card.read_text("utf-8", "replace"))
+    matter = re.match(r"---\n(.*?)^---$", card.read_text("utf-8", "replace"), re.DOTALL | re.MULTILINE)
+    stated = re.search(r"^license: *[\"']?([^\"'\n]+)", matter[1], re.MULTILINE) if matter else None
     return stated[1].strip() if stated else ""
 
 

@@ -33,6 +33,8 @@ from earmark.files import read_text, write_text, writing, writing_folder
 from earmark.relevance import Aggregate, Rating, Relevance
 
 KINDS = ("recorded", "generated", "proxy")
+SHOUTED = ("generated", "proxy")
+"""Kinds that are written in capitals: no result on them is one on recorded sound."""
 QUERIES = ("captions", "texts")
 VECTOR_FILES = ("clip_vectors.npz", "caption_vectors.npz")
 LISTS = "-lists"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.data.collection import Collection
+from earmark.data.collection import SHOUTED, Collection
 from earmark.data.splits import TRAINED_ON
 from earmark.files import write_text
 from earmark.learn.objectives import Objective
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 TAGS = ("audio-text-retrieval", "text-to-audio-retrieval", "audio-to-text-retrieval", "sentence-similarity")
 METRICS = {"val_loss": "loss", "val_mAP": "map"}
 """Name in the log → the hub's name."""
-SHOUTED = ("generated", "proxy")
-"""Kinds that are written in capitals: no result on them is one on recorded sound."""
 LICENCES = (
     "apache-2.0 mit bsd-2-clause bsd-3-clause gpl-3.0 lgpl-3.0 agpl-3.0 mpl-2.0 unlicense cc0-1.0 cc-by-2.0 cc-by-2.5 "
     "cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 "

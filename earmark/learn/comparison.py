@@ -8,34 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from earmark.data.collection import SHOUTED
 from earmark.data.splits import MONITORED
-from earmark.errors import DataError
+from earmark.errors import DataError, Problem
 from earmark.files import write_table, write_text
 from earmark.learn.experiment import Results, texts_of
-from earmark.measure.evaluate import without_nan
-from earmark.measure.seeds import SeedDifference, Spread, differences, spreads
+from earmark.measure import stats
+from earmark.measure.evaluate import Evaluation, without_nan
+from earmark.measure.seeds import RATINGS, RETRIEVAL, SHOWN, SeedDifference, Spread, differences, spreads
 
-SHOUTED = ("generated", "proxy")
-RETRIEVAL = {
-    "mAP": "text_to_audio.mAP",
-    "mAP@10": "text_to_audio.mAP@10",
-    "R@1": "text_to_audio.R@1",
-    "R@5": "text_to_audio.R@5",
-    "R@10": "text_to_audio.R@10",
-    "nDCG@10": "text_to_audio.nDCG@10",
-    "mAP, audio to text": "audio_to_text.mAP",
-}
-RATINGS = {
-    "ρ": "ratings.spearman",
-    "ρ within lists": "ratings.spearman_within_lists",
-    "ρ among C15": "ratings.groups.C15.spearman",
-    "τ": "ratings.kendall",
-    "nDCG@10 (judged)": "ratings.nDCG@10(judged)",
-}
-LABELS = {name: label for label, name in (RETRIEVAL | RATINGS).items()}
 COLUMNS = [
     *("run", "against", "measure", "mean", "sd", "seeds"),
-    *("interval_low", "interval_high", "p", "bootstrap_low", "bootstrap_high", "higher_in", "published"),
+    *("interval_low", "interval_high", "p", "p_holm", "bootstrap_low", "bootstrap_high", "higher_in", "published"),
 ]
 
 
@@ -47,6 +31,8 @@ class Compared(NamedTuple):
     seeds: list[int]
     """Those that both have."""
     found: list[SeedDifference]
+    p_holm: list[float]
+    """Of each difference's interval over seeds, corrected for all of the experiment's (Holm)."""
 
 
 class Comparison(NamedTuple):
@@ -70,15 +56,36 @@ def compared(results: Results) -> Comparison:
     found = {name: spreads(list(of_seed.values())) for name, of_seed in results.numbers.items()}
     pairs = [_compared(run.name, run.against, results) for run in results.grid.runs if run.against]
     why_not = _why_not_published(results)
-    published = {run.name: dict(run.published) for run in results.grid.runs if run.published and not why_not}
-    return Comparison(results, found, [pair for pair in pairs if pair.found], published, why_not)
+    published = {
+        run.name: {name: value for name, value in run.published.items() if _is_whole(results, run.name, name)}
+        for run in results.grid.runs
+        if run.published and not why_not
+    }
+    return Comparison(results, found, _corrected([pair for pair in pairs if pair.found]), published, why_not)
 
 
 def _compared(run: str, against: str, results: Results) -> Compared:
+    """The differences; where there can be none, why not goes to the results' problems."""
     a, b = results.evaluations.get(run, {}), results.evaluations.get(against, {})
     seeds = [seed for seed in results.grid.seeds if seed in a and seed in b]
-    found = differences(run, [a[s] for s in seeds], against, [b[s] for s in seeds]) if seeds else []
-    return Compared(run, against, seeds, found)
+    found: list[SeedDifference] = []
+    try:
+        found = differences(run, [a[s] for s in seeds], against, [b[s] for s in seeds]) if seeds else []
+    except DataError as error:
+        results.problems.append(Problem(f"{run} − {against}", str(error)))
+    return Compared(run, against, seeds, found, [])
+
+
+def _corrected(pairs: Sequence[Compared]) -> list[Compared]:
+    p = iter(stats.holm([each.over_seeds.p for pair in pairs for each in pair.found]))
+    return [pair._replace(p_holm=[float(next(p)) for _ in pair.found]) for pair in pairs]
+
+
+def _is_whole(results: Results, run: str, name: str) -> bool:
+    """Whether all rated pairs of the split were scored, or the measure is of none."""
+    rated = len({(r.caption_id, r.clip_id) for r in results.collection.rated(results.split)})
+    each = results.numbers.get(run, {}).values()
+    return not name.startswith("ratings.") or all(numbers.get("ratings", {}).get("pairs") == rated for numbers in each)
 
 
 def _why_not_published(results: Results) -> str:
@@ -108,17 +115,19 @@ def _heading(comparison: Comparison) -> Iterator[str]:
     results = comparison.results
     collection = results.collection
     kind = collection.kind.upper() if collection.kind in SHOUTED else collection.kind
-    each = [evaluation for of_seed in results.evaluations.values() for evaluation in of_seed.values()]
-    there, rated = each[0].text_to_audio, each[0].rated
-    counts = f"{len(there.queries):,} queries against {len(each[0].audio_to_text.queries):,} clips"
-    if rated is not None:
-        counts += f", {len(rated.scores):,} rated pairs of {len(set(rated.captions)):,} captions"
+    of_run = {run: _counts(next(iter(of_seed.values()))) for run, of_seed in results.evaluations.items()}
+    counts = next(iter(of_run.values()))
     if results.split == MONITORED:
         counts = f"Each seed keeps a tenth of development apart for itself, the first one {counts}"
     yield f"# {results.grid.path.stem}: {collection.name} ({kind}), split {results.split}"
     yield ""
     yield f"{counts}; seeds {', '.join(map(str, results.grid.seeds))}; mean ± SD over seeds."
-    yield f"Protocol: {each[0].protocol}."
+    for run, other in of_run.items():
+        if other != next(iter(of_run.values())):
+            yield f"{run}: {other}."
+    yield f"Protocol: {next(iter(next(iter(results.evaluations.values())).values())).protocol}."
+    if results.seen:
+        yield f"It holds clips that {_listed(results.seen)} learned from: no test result."
     if results.stopped:
         stopped = "every run" if len(results.stopped) == len(results.evaluations) else _listed(results.stopped)
         yield f"This split also stopped the training of {stopped}: no test result."
@@ -134,10 +143,20 @@ def _heading(comparison: Comparison) -> Iterator[str]:
     yield ""
 
 
+def _counts(evaluation: Evaluation) -> str:
+    """What an evaluation is over, in words."""
+    clips = len(evaluation.audio_to_text.queries)
+    counts = f"{len(evaluation.text_to_audio.queries):,} queries against {clips:,} clips"
+    if evaluation.rated is not None:
+        captions = len(set(evaluation.rated.captions))
+        counts += f", {len(evaluation.rated.scores):,} rated pairs of {captions:,} captions"
+    return counts
+
+
 def _measures(comparison: Comparison) -> Iterator[str]:
     for columns in (RETRIEVAL, RATINGS):
         shown = {
-            label: name for label, name in columns.items() if any(name in each for each in comparison.spreads.values())
+            label: name for name, label in columns.items() if any(name in each for each in comparison.spreads.values())
         }
         if not shown:
             continue
@@ -161,8 +180,11 @@ def _cell(comparison: Comparison, run: str, found: Spread | None, name: str) -> 
 def _differences(comparison: Comparison) -> Iterator[str]:
     if not comparison.compared:
         return
-    yield "Differences paired by seed, with 95 % intervals: Student's t over seeds (what other seeds would give on"
-    yield "these queries), and a bootstrap over seeds, captions and clips (what other queries would give too)."
+    if comparison.results.split == MONITORED:
+        yield "Differences paired by seed, with Student's 95 % interval over seeds, each with queries of its own."
+    else:
+        yield "Differences paired by seed, with 95 % intervals: Student's t over seeds (what other seeds would give on"
+        yield "these queries), and a bootstrap over seeds, captions and clips (what other queries would give too)."
     yield ""
     yield _row(["run − against", "measure", "difference", "over seeds", "over seeds, captions, clips", "higher in"])
     yield _row(["---", "---", "---:", "---:", "---:", "---:"])
@@ -171,7 +193,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
             yield _row(
                 [
                     f"{pair.run} − {pair.against}" if not at else "",
-                    LABELS[each.measure],
+                    SHOWN[each.measure],
                     f"{each.over_seeds.difference:+.4f}",
                     _interval(each.over_seeds.interval),
                     _interval(each.over_all.interval),
@@ -219,7 +241,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 "published": published,
             }
     for pair in comparison.compared:
-        for difference in pair.found:
+        for difference, p_holm in zip(pair.found, pair.p_holm, strict=True):
             over, everything = difference.over_seeds, difference.over_all
             yield {
                 "run": pair.run,
@@ -230,6 +252,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 "interval_low": over.interval.low,
                 "interval_high": over.interval.high,
                 "p": over.p,
+                "p_holm": p_holm,
                 "bootstrap_low": everything.interval.low,
                 "bootstrap_high": everything.interval.high,
                 "higher_in": _higher(difference),
@@ -247,6 +270,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "split": results.split,
             "seeds": list(results.grid.seeds),
             "stopped_training": results.stopped,
+            "trained_on": results.seen,
             "runs": {
                 run: {name: each._asdict() for name, each in found.items()} for run, found in comparison.spreads.items()
             },
@@ -260,11 +284,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
                     "difference": each.over_seeds.difference,
                     "interval": list(each.over_seeds.interval),
                     "p": each.over_seeds.p,
+                    "p_holm": p_holm,
                     "bootstrap_interval": list(each.over_all.interval),
                     "bootstrap_p": each.over_all.p,
                 }
                 for pair in comparison.compared
-                for each in pair.found
+                for each, p_holm in zip(pair.found, pair.p_holm, strict=True)
             ],
             "published": comparison.published,
             "problems": [problem._asdict() for problem in results.problems],

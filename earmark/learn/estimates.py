@@ -77,11 +77,18 @@ def about(recipe: Recipe, collection: Collection, model: DualEncoder) -> dict[st
     """What the recipe's estimates come from, as `config.toml` keeps it: each teacher's fingerprint, the logistic."""
     found: dict[str, dict[str, Any]] = {}
     for config in recipe.objectives:
-        if config.teachers:
-            found[config.relevance] = {name: run_fingerprint(Path(name)) for name in config.teachers}
-        elif config.relevance == "similarity":
+        if config.relevance == "similarity":
             found[config.relevance] = fitted(model, collection)._asdict()
-    return found
+    return found | teachers_of(recipe)
+
+
+def teachers_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Relevance → teacher → the fingerprint of the run that is there now."""
+    return {
+        config.relevance: {name: run_fingerprint(Path(name)) for name in config.teachers}
+        for config in recipe.objectives
+        if config.teachers
+    }
 
 
 # Captions that are alike

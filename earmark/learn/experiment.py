@@ -1,210 +1,40 @@
-"""Experiments: a grid of settings × seeds, trained, measured, and set beside each other in tables.
+"""Experiments: every run of a grid trained and measured, by several processes where heads alone learn.
 
-A grid is one TOML file: `base` is a recipe, `[[run]]` has a `name` and what it `set`s in it. What is done is skipped:
-a run by its folder, its evaluation by the file in it. Runs are trained by several processes where heads alone learn.
+What is done is skipped: a run by its model, its evaluation by the file beside it, as long as recipe, data and teachers
+are what they were.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import itertools
 import json
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from earmark.config import assign, from_table, read_toml
 from earmark.data.collection import Collection
 from earmark.data.splits import MONITORED, with_monitor_split
 from earmark.errors import ConfigError, DataError, EarmarkError, Problem
+from earmark.learn.estimates import teachers_of
+from earmark.learn.grid import Grid, RunConfig, folder_of
 from earmark.learn.measured import evaluate_run
 from earmark.learn.recipe import Recipe
 from earmark.learn.run import check_same, fingerprint
 from earmark.measure.evaluate import Evaluation
-from earmark.measure.kept import read_evaluation, write_evaluation
+from earmark.measure.kept import read_about, read_evaluation, write_evaluation
 from earmark.workers import interrupts_put_off, process_pool
 
 FORMAT = 1
 """Of what is kept of an evaluation; another number measures anew."""
-TEACHER, SAME_SEED = "teacher:", "@seed"
 LOOK_S = 0.5
 """Seconds between looks at what the processes are doing."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """One `[[run]]` of a grid."""
-
-    name: str
-    set: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the base: `"objective.0.weight" = 0.5`, `train.lr = 1e-4`, or a whole table or list."""
-    vary: Mapping[str, Any] = field(default_factory=dict)
-    """Lists of values, as in `set`: one run for every combination, named after its values."""
-    base: str = ""
-    """Another recipe than the grid's."""
-    against: str = ""
-    """The run that it is compared with, seed by seed."""
-    published: Mapping[str, float] = field(default_factory=dict)
-    """What is published of it: dotted names as in `evaluate --json`."""
-
-    @property
-    def folder(self) -> str:
-        """Its name as a folder's."""
-        return re.sub(r"[^\w.+-]+", "-", self.name).strip("-.") or "run"
-
-
-@dataclass(frozen=True)
-class Published:
-    """What published numbers are numbers of: they stand beside ours only where the queries are the same."""
-
-    source: str
-    collection: str
-    split: str
-    queries: str
-    """sha256 of the split's texts (`texts_of`)."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Settings × seeds."""
-
-    path: Path
-    runs: tuple[RunConfig, ...]
-    seeds: tuple[int, ...]
-    base: str = ""
-    published: Published | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> Grid:
-        """The grid of a TOML file. Raises `ConfigError` naming the file and the key."""
-        tables = read_toml(path)
-        listed = tables.pop("run", [])
-        found = from_table(_GridTable, tables, str(path))
-        if not isinstance(listed, list) or not listed:
-            raise ConfigError(f"{path}: no [[run]]; expected one or more.")
-        given = [from_table(RunConfig, _named(run, where), where) for run, where in _placed(listed, path)]
-        runs = tuple(each for run in given for each in _varied(run, f"{path}: run {run.name!r}"))
-        published = from_table(Published, found.published, f"{path}: published") if found.published else None
-        grid = cls(path, runs, tuple(found.seeds), found.base, published)
-        grid._check()
-        return grid
-
-    def _check(self) -> None:
-        folders = [run.folder.casefold() for run in self.runs]
-        twice = sorted({run.name for run in self.runs if folders.count(run.folder.casefold()) > 1})
-        if twice:
-            raise ConfigError(f"{self.path}: run {twice[0]!r}: its folder's name stands twice. Rename one.")
-        if not self.seeds or not all(isinstance(s, int) and 0 <= s < 1 << 63 for s in self.seeds):
-            raise ConfigError(f"{self.path}: seeds = {list(self.seeds)}; expected whole numbers, 0 or more.")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"{self.path}: seeds = {list(self.seeds)}; expected each once.")
-        names = {run.name for run in self.runs}
-        for run in self.runs:
-            if run.against and (run.against not in names or run.against == run.name):
-                raise ConfigError(f"{self.path}: run {run.name!r}: against = {run.against!r}; expected another run.")
-            if not (run.base or self.base):
-                raise ConfigError(f"{self.path}: no base; expected the path of a recipe.")
-            if run.published and not self.published:
-                raise ConfigError(f"{self.path}: run {run.name!r}: published, but there is no table [published].")
-
-    def recipe(self, run: RunConfig, seed: int, out: Path) -> Recipe:
-        """The whole recipe of a run.
-
-        `teacher:NAME` becomes the folders of the grid's run of that name, all its seeds as one ensemble;
-        `teacher:NAME@seed` that of the same seed alone.
-        """
-        tables, where = self._tables(run)
-        assign(tables, "train.seed", seed, where)
-        for objective, name in _relevances(tables):
-            if teacher := self._teacher(name):
-                seeds = [seed] if name.endswith(SAME_SEED) else self.seeds
-                objective["relevance"] = TEACHER + ",".join(str(folder_of(out, teacher, each)) for each in seeds)
-        return Recipe.from_tables(tables, where)
-
-    def _tables(self, run: RunConfig) -> tuple[dict[str, Any], str]:
-        """The base's tables with what the run sets, and what to call them in messages."""
-        base = self.path.parent / (run.base or self.base)
-        where = f"{self.path}: run {run.name!r} ({base})"
-        tables = read_toml(base)
-        tables.pop("expected", None)
-        for path, value in _leaves(run.set):
-            assign(tables, path, deepcopy(value), f"{where}: set")
-        return tables, where
-
-    def _teacher(self, relevance: str) -> RunConfig | None:
-        """The run of this grid that a relevance names as the teacher."""
-        name = relevance.removeprefix(TEACHER).removesuffix(SAME_SEED)
-        return next((run for run in self.runs if relevance.startswith(TEACHER) and run.name == name), None)
-
-    def teachers(self, run: RunConfig) -> list[RunConfig]:
-        """The runs of the grid that must be there before this one."""
-        found = [self._teacher(name) for _, name in _relevances(self._tables(run)[0])]
-        return [teacher for teacher in found if teacher is not None]
-
-
-def _relevances(tables: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """The objectives of a recipe's tables, and what each calls its relevance."""
-    listed = tables.get("objective", [])
-    tabled = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    return [(each, str(each.get("relevance", ""))) for each in tabled]
-
-
-@dataclass(frozen=True)
-class _GridTable:
-    """A grid's own keys."""
-
-    seeds: list[int] = field(default_factory=list)
-    base: str = ""
-    published: dict[str, Any] = field(default_factory=dict)
-
-
-def _named(run: Any, where: str) -> Any:
-    if not isinstance(run, Mapping) or not isinstance(run.get("name"), str) or not run["name"].strip():
-        raise ConfigError(f'{where}: no name; expected name = "…".')
-    return run
-
-
-def _placed(listed: Sequence[Any], path: Path) -> Iterator[tuple[Any, str]]:
-    return ((run, f"{path}: run.{at}") for at, run in enumerate(listed))
-
-
-def _varied(run: RunConfig, where: str) -> Iterator[RunConfig]:
-    """The run, or one for every combination of what it varies: `NAME, lr 0.001, weight 0.3`."""
-    varied = dict(_leaves(run.vary))
-    for key, values in varied.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"{where}: vary.{key} = {values!r}; expected a list of values.")
-    for combination in itertools.product(*varied.values()):
-        chosen = dict(zip(varied, combination, strict=True))
-        name = ", ".join([run.name, *(f"{_short(key, list(varied))} {value}" for key, value in chosen.items())])
-        yield replace(run, name=name, set={**run.set, **chosen}, vary={})
-
-
-def _short(key: str, keys: Sequence[str]) -> str:
-    """The key's last part, or all of it where that is another's too."""
-    last = key.rpartition(".")[2]
-    return last if sum(each.rpartition(".")[2] == last for each in keys) == 1 else key
-
-
-def _leaves(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of everything that is set; lists are whole values."""
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def folder_of(out: Path, run: RunConfig, seed: int) -> Path:
-    """Where a run of an experiment lies."""
-    return out / "runs" / run.folder / f"seed-{seed}"
 
 
 class Task(NamedTuple):
@@ -216,8 +46,8 @@ class Task(NamedTuple):
     folder: Path
     collection: Path
     split: str
-    key: str
-    """Changes with whatever its result depends on."""
+    data: str
+    """The collection's fingerprint and protocol."""
     one_thread: bool
 
     @property
@@ -225,16 +55,11 @@ class Task(NamedTuple):
         """The file that holds its evaluation."""
         return self.folder / f"evaluation-{self.split}.npz"
 
-
-class Outcome(NamedTuple):
-    """What came of a run."""
-
-    notes: list[str]
-    """Warnings."""
-    problems: list[Problem]
-    """Clips that were left out."""
-    error: str = ""
-    """Why there is no result."""
+    @property
+    def key(self) -> str:
+        """Changes with whatever its result depends on; of teachers that are there now."""
+        told = [FORMAT, self.recipe.complete(), teachers_of(self.recipe), self.data, self.split]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass
@@ -249,6 +74,8 @@ class Results:
     """As `evaluate --json` has them."""
     stopped: list[str]
     """The runs whose training the split stopped."""
+    seen: list[str]
+    """The runs that learned from clips of the split."""
     problems: list[Problem]
     notes: list[str]
 
@@ -270,45 +97,78 @@ def experiment(
     train at a time, 0: one a core where heads alone learn, else one. `report` is told each run that ends, `working`
     what is at work. A run that cannot be trained is a `Problem`; raises `ConfigError` where the grid itself is wrong.
     """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError("WORLD_SIZE is set: an experiment starts its processes itself. Start it without torchrun.")
+    out = out.resolve()  # teachers are named by it, from whatever folder
     tasks = _tasks(grid, collection, out, split)
-    problems: dict[Path, list[Problem]] = {
-        task.folder: [] for task in tasks
-    }  # in the grid's order, whatever ends first
-    notes: dict[str, None] = {}
-    waiting = {task.folder: task for task in tasks if not _is_done(task)}
-    total, done = len(tasks), len(tasks) - len(waiting)
-    if progress:
-        progress("runs", done, total)
-    for tier in _tiers(grid):
-        todo = [task for task in waiting.values() if task.name in tier]
-        for task, outcome in _in_processes(todo, jobs, working):
-            done += 1
-            notes |= dict.fromkeys(outcome.notes)
-            what = f"{task.name}, seed {task.seed}"
-            faults = [Problem(what, outcome.error)] if outcome.error else []
-            faults += [Problem(f"{what}: {each.where}", each.what) for each in outcome.problems]
-            problems[task.folder] = faults
-            if report:
-                report(f"{what}: {outcome.error or _told(task)}")
-            if progress:
-                progress("runs", done, total)
-    return _results(grid, collection, split, tasks, [p for each in problems.values() for p in each], list(notes))
+    with _alone(out):
+        waiting = {task.folder: task for task in tasks if _about(task) is None}
+        failed: dict[Path, str] = {}
+        total, done = len(tasks), len(tasks) - len(waiting)
+        if progress:
+            progress("runs", done, total)
+        for tier in _tiers(grid):
+            todo = [task for task in waiting.values() if task.name in tier]
+            for task, error in _in_processes(todo, jobs, working):
+                done += 1
+                if error:
+                    failed[task.folder] = error
+                if report:
+                    report(f"{task.name}, seed {task.seed}: {error or _told(task)}")
+                if progress:
+                    progress("runs", done, total)
+        return _results(grid, collection, split, tasks, failed)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """The folder for this process alone. Raises `ConfigError` where another one works in it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / ".lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{out}: cannot be written ({error.strerror}). Name another place.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{out}: another experiment is at work in it. Wait, or choose another folder.") from None
+        yield
 
 
 def _tasks(grid: Grid, collection: Collection, out: Path, split: str) -> list[Task]:
     """Every run of the grid. Raises `ConfigError` on a recipe that is wrong, before anything is trained."""
-    data = fingerprint(collection)
+    if "," in str(out):
+        raise ConfigError(f"{out}: a comma in the path, which parts the names of teachers. Name another place.")
     if split != MONITORED:
         collection.gallery(split)  # a split that is not there is told now
+    data = f"{fingerprint(collection)} {collection.queries}"
+    _tiers(grid)
     tasks = []
     for run in grid.runs:
         for seed in grid.seeds:
             recipe = grid.recipe(run, seed, out)
-            key = hashlib.sha256(json.dumps([FORMAT, recipe.complete(), data, split], sort_keys=True).encode())
-            heads = _heads_alone(recipe)
+            if split == MONITORED:
+                _check_kept_apart(grid, run, recipe, collection)
             folder = folder_of(out, run, seed)
-            tasks.append(Task(run.name, seed, recipe, folder, collection.root, split, key.hexdigest(), heads))
+            tasks.append(Task(run.name, seed, recipe, folder, collection.root, split, data, _heads_alone(recipe)))
     return tasks
+
+
+def _check_kept_apart(grid: Grid, run: RunConfig, recipe: Recipe, collection: Collection) -> None:
+    """Raises `ConfigError` where the run, or a teacher of it, learns from the tenth that it is to be measured on."""
+    usual = recipe.train.monitor_split == "" and "validation" not in collection.splits
+    where = f"{grid.path}: run {run.name!r}"
+    if recipe.train.monitor == "last" or not (usual or recipe.train.monitor_split == MONITORED):
+        raise ConfigError(
+            f"{where}: keeps no tenth of development apart, so it cannot be measured on it (--split {MONITORED}). Set "
+            f'train.monitor_split = "{MONITORED}", and no monitor = "last".'
+        )
+    if grid.taught_by_several(run):
+        raise ConfigError(
+            f"{where}: teachers of other seeds learned from the tenth that it is measured on (--split {MONITORED}). "
+            'Name the one of its own seed: "teacher:NAME@seed".'
+        )
 
 
 def _heads_alone(recipe: Recipe) -> bool:
@@ -331,48 +191,64 @@ def _tiers(grid: Grid) -> list[set[str]]:
     return tiers
 
 
-def _is_done(task: Task) -> bool:
+def _about(task: Task) -> dict[str, Any] | None:
+    """What is kept of the task's result; None where it is not there, or of other settings, data or teachers."""
     if not task.result.exists():
-        return False
+        return None
     try:
-        return bool(read_evaluation(task.result)[1].get("key") == task.key)
-    except DataError:
-        return False
+        about = read_about(task.result)
+        return about if about["key"] == task.key else None
+    except (DataError, KeyError, OSError):
+        return None
 
 
 def _told(task: Task) -> str:
-    numbers = read_evaluation(task.result)[1]["numbers"]
+    numbers = read_about(task.result)["numbers"]
     rho = numbers.get("ratings", {}).get("spearman")
-    return f"mAP {numbers['text_to_audio']['mAP']:.3f}" + (f", ρ {rho:.3f}" if rho is not None else "")
+    shown = f"mAP {numbers['text_to_audio']['mAP']:.3f}"
+    return shown if rho is None else f"{shown}, ρ {rho:.3f}"
 
 
 # In the processes that train
 
 
-def _run(task: Task) -> Outcome:
-    """Trains and measures one run, or goes on with it; what is refused costs this run alone."""
-    from earmark.learn.train import train
-
+def _run(task: Task) -> str:
+    """Trains and measures one run, or goes on with it; why that failed, which costs this run alone."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            collection = _collection(task.collection)
-            if (task.folder / "model.safetensors").exists():  # trained, and now to be measured on another split
-                check_same(task.folder / "config.toml", task.recipe, collection)
-                problems = []
-            else:
-                problems = train(task.recipe, collection, task.folder, resume=True).problems
-            if task.split == MONITORED:
-                collection, _ = with_monitor_split(collection, MONITORED, task.recipe.train.seed)
-            evaluation, scored, seen = evaluate_run(task.folder, collection, task.split)
-            about = {"key": task.key, "numbers": evaluation.numbers(), "stopped": seen.stopped_training}
-            write_evaluation(task.result, evaluation, about)
-            outcome = Outcome([], [*problems, *scored.problems])
+            _measure(task, caught)
         except EarmarkError as error:
-            outcome = Outcome([], [], str(error))
+            return str(error)
         except OSError as error:
-            outcome = Outcome([], [], f"{error.filename or task.folder}: {error.strerror or error}. Check the disk.")
-    return outcome._replace(notes=[str(each.message) for each in caught])
+            return f"{error.filename or task.folder}: {error.strerror or error}. Check the disk."
+        except (RuntimeError, MemoryError) as error:  # torch's own: out of memory, say
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            return f"{task.folder}: {first}. Smaller batches, or fewer --jobs, may help."
+    return ""
+
+
+def _measure(task: Task, caught: list[warnings.WarningMessage]) -> None:
+    """Trains the run if that is not done, and keeps its evaluation with all that was left out."""
+    from earmark.learn.train import train
+
+    collection = _collection(task.collection)
+    if (task.folder / "model.safetensors").exists():
+        check_same(task.folder / "config.toml", task.recipe, collection)
+    else:
+        train(task.recipe, collection, task.folder, resume=True)
+    if task.split == MONITORED:
+        collection, _ = with_monitor_split(collection, MONITORED, task.recipe.train.seed)
+    evaluation, scored, seen = evaluate_run(task.folder, collection, task.split)
+    about = {
+        "key": task.key,
+        "numbers": evaluation.numbers(),
+        "stopped": seen.stopped_training,
+        "trained_on": seen.trained_on,
+        "problems": [list(problem) for problem in scored.problems],
+        "notes": list(dict.fromkeys(str(each.message) for each in caught)),
+    }
+    write_evaluation(task.result, evaluation, about)
 
 
 @lru_cache(maxsize=1)
@@ -389,15 +265,15 @@ def _start(one_thread: bool) -> None:
 
 def _in_processes(
     tasks: Sequence[Task], jobs: int, working: Callable[[str], None] | None
-) -> Iterator[tuple[Task, Outcome]]:
-    """What came of each run, as they end."""
+) -> Iterator[tuple[Task, str]]:
+    """Why each run failed, "" where it did not, as they end."""
     if not tasks:
         return
     heads = all(task.one_thread for task in tasks)
     jobs = min(jobs or ((os.cpu_count() or 1) if heads else 1), len(tasks))
     with process_pool(jobs, _start, heads or jobs > 1, doing="trained a run") as pool:
         with interrupts_put_off():
-            futures: dict[Future[Outcome], Task] = {pool.submit(_run, task): task for task in tasks}
+            futures: dict[Future[str], Task] = {pool.submit(_run, task): task for task in tasks}
         while futures:
             ended, _ = wait(futures, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             for future in ended:
@@ -418,17 +294,26 @@ def _state(task: Task) -> str:
 
 
 def _results(
-    grid: Grid, collection: Collection, split: str, tasks: Sequence[Task], problems: list[Problem], notes: list[str]
+    grid: Grid, collection: Collection, split: str, tasks: Sequence[Task], failed: Mapping[Path, str]
 ) -> Results:
-    found = Results(grid, collection, split, {}, {}, [], problems, notes)
+    found = Results(grid, collection, split, {}, {}, [], [], [], [])
+    left_out: dict[tuple[str, str, str], list[int]] = {}
     for task in tasks:
-        if not _is_done(task):
+        what, about = f"{task.name}, seed {task.seed}", _about(task)
+        if about is None:
+            found.problems.append(Problem(what, failed.get(task.folder, "no result")))
             continue
-        evaluation, about = read_evaluation(task.result)
-        found.evaluations.setdefault(task.name, {})[task.seed] = evaluation
+        found.evaluations.setdefault(task.name, {})[task.seed] = read_evaluation(task.result)[0]
         found.numbers.setdefault(task.name, {})[task.seed] = about["numbers"]
-        if about["stopped"] and task.name not in found.stopped:
-            found.stopped.append(task.name)
+        for where, why in about["problems"]:
+            left_out.setdefault((task.name, where, why), []).append(task.seed)
+        found.notes += [note for note in about["notes"] if note not in found.notes]
+        for names, is_so in ((found.stopped, about["stopped"]), (found.seen, about["trained_on"])):
+            if is_so and task.name not in names:
+                names.append(task.name)
+    for (name, where, why), seeds in left_out.items():  # mostly the same clips in every seed: told once
+        shown = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
+        found.problems.append(Problem(f"{name}, {shown}: {where}", why))
     return found
 
 

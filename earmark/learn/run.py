@@ -22,7 +22,7 @@ from earmark.data.collection import Collection
 from earmark.errors import ConfigError, EarmarkError, Problem
 from earmark.files import write_text
 from earmark.learn import processes
-from earmark.learn.estimates import about
+from earmark.learn.estimates import about, teachers_of
 from earmark.learn.recipe import Recipe
 from earmark.model.dual_encoder import DualEncoder
 
@@ -93,8 +93,12 @@ def check_same(config: Path, recipe: Recipe, collection: Collection) -> None:
     found = read_toml(config)
     wanted: dict[str, Any] = json.loads(json.dumps(recipe.complete()))
     differing = [key for key in wanted if key != "expected" and wanted[key] != found.get(key)]
-    if found.get("data", {}).get("fingerprint") != fingerprint(collection):
+    data = found.get("data", {})
+    if data.get("fingerprint") != fingerprint(collection):
         differing.append("data")
+    taught = {name: made for name, made in data.get("estimates", {}).items() if name.startswith("teacher:")}
+    if (out := config.parent / "model.safetensors").exists() and taught != teachers_of(recipe):
+        differing.append(f"teacher (than those of {out.name})")
     if differing:
         raise ConfigError(
             f"{config}: the run was started with another {' and '.join(differing)}. "

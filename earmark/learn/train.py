@@ -108,8 +108,8 @@ def train(
 def _finish(learner: Learner, best: Path, recipe: Recipe, collection: Collection, result: Result) -> None:
     """Writes the best epoch's model and the card."""
     learner.load_weights(best)
-    learner.model.save(result.run)
     write_card(recipe, collection, result, learner.objectives)
+    learner.model.save(result.run)  # last: a run that has its model is whole
 
 
 # Before the loop

@@ -15,6 +15,8 @@ from earmark.files import writing
 from earmark.measure.evaluate import Direction, Evaluation, Rated
 
 DIRECTIONS = ("text_to_audio", "audio_to_text", "unseen")
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, zipfile.BadZipFile)
+"""What reading a file that is something else raises."""
 COLUMNS = ("captions", "clips", "scores", "ratings", "groups")
 """Of the rated pairs."""
 
@@ -47,9 +49,23 @@ def read_evaluation(path: Path) -> tuple[Evaluation, dict[str, Any]]:
         owners = head.pop("owners", None)
         parts: dict[str, Any] = {name: _direction(name, found) for name in DIRECTIONS}
         evaluation = Evaluation(**head, **parts, rated=_rated(found, owners))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: no kept evaluation ({type(error).__name__}: {error}). Delete it.") from error
+    except UNREADABLE as error:
+        raise _not_kept(path, error) from error
     return evaluation, about
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What was told about the evaluation, alone. Raises `DataError` where the file is no kept evaluation."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            about: dict[str, Any] = json.loads(str(arrays["about"][0]))
+    except UNREADABLE as error:
+        raise _not_kept(path, error) from error
+    return about
+
+
+def _not_kept(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: no kept evaluation ({type(error).__name__}: {error}). Delete it.")
 
 
 def _texts(texts: list[str]) -> Any:

@@ -10,11 +10,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from earmark.errors import DataError
 from earmark.measure import stats
 from earmark.measure.evaluate import Evaluation, Rated
 
+RETRIEVAL = {
+    "text_to_audio.mAP": "mAP",
+    "text_to_audio.mAP@10": "mAP@10",
+    "text_to_audio.R@1": "R@1",
+    "text_to_audio.R@5": "R@5",
+    "text_to_audio.R@10": "R@10",
+    "text_to_audio.nDCG@10": "nDCG@10",
+    "audio_to_text.mAP": "mAP, audio to text",
+}
+RATINGS = {
+    "ratings.spearman": "ρ",
+    "ratings.spearman_within_lists": "ρ within lists",
+    "ratings.groups.C15.spearman": "ρ among C15",
+    "ratings.kendall": "τ",
+    "ratings.nDCG@10(judged)": "nDCG@10 (judged)",
+}
+SHOWN = RETRIEVAL | RATINGS
+"""What tables show of a setting, and its short name."""
 COMPARED = (
     "text_to_audio.mAP",
     "text_to_audio.R@10",
@@ -23,6 +42,7 @@ COMPARED = (
     "ratings.groups.C15.spearman",
 )
 """What differences are told of, where both settings have it."""
+Floats = NDArray[np.float64]
 UNDEFINED = stats.Difference(math.nan, stats.Interval(math.nan, math.nan), math.nan, 0)
 
 
@@ -120,9 +140,16 @@ def _difference(
     else:
         group = measure.split(".")[1] if measure.startswith("groups.") else None
         return _correlation(name, rated[: len(a)], rated[len(a) :], group, seed, over_queries)
+    x, y = _alike(x, y)
     values = [stats.mean_defined(u)[0] - stats.mean_defined(v)[0] for u, v in zip(x, y, strict=True)]
     over_all = stats.compare_means_of_seeds(np.stack(x), np.stack(y), clips, seed=seed) if over_queries else UNDEFINED
     return SeedDifference(name, values, stats.compare_seeds(values), over_all)
+
+
+def _alike(x: Sequence[Floats], y: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
+    """Both with only those values of a seed that both define."""
+    without = [np.isnan(u) | np.isnan(v) for u, v in zip(x, y, strict=True)]
+    return tuple([np.where(gone, np.nan, each) for gone, each in zip(without, some, strict=True)] for some in (x, y))  # type: ignore[return-value]
 
 
 def _correlation(

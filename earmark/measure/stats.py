@@ -397,8 +397,9 @@ def compare_spearman(
 def compare_seeds(differences: ArrayLike, *, level: float = 0.95) -> Difference:
     """The mean of one difference a seed, with Student's t interval and p: what other seeds would give.
 
-    Two runs that share a seed share batches and draws, so their difference is paired. The queries stay the same ones:
-    see `compare_means_of_seeds` for an interval that draws them too. Fewer than two seeds have no interval.
+    Two runs that share a seed share what is drawn by it (the clips kept apart, and batches and dropout as far as their
+    settings are the same), so their difference is paired. The queries stay the same ones: see
+    `compare_means_of_seeds` for an interval that draws them too. Fewer than two seeds have no interval.
     """
     from scipy.stats import t as student
 
