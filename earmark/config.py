@@ -81,7 +81,7 @@ def assign(tables: dict[str, Any], path: str, value: Any, where: str) -> None:
 
 
 def _index(where: str, part: str, length: int) -> int:
-    if not part.isdecimal() or int(part) >= length:
+    if not part.isdecimal() or len(part) > 9 or int(part) >= length:
         raise ConfigError(f"{where}: {part!r} is not a place in a list of {length}; counting starts at 0.")
     return int(part)
 

@@ -141,6 +141,28 @@ def test_a_mistyped_teacher_is_told_before_anything_is_trained(world, grid, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_a_slip_of_a_billion_runs_is_refused_at_once(grid, tmp_path):
+    values = ", ".join(f'"train.k{n}" = {list(range(10))}' for n in range(9))
+    with pytest.raises(ConfigError, match="vary asks for 1,000,000,000 runs"):
+        Grid.read(written(tmp_path, GRID.replace('against = "InfoNCE"', f"vary = {{ {values} }}")))
+
+
+def test_a_splits_name_leads_nowhere_else(world, grid, tmp_path):
+    shutil.copytree(world.root, tmp_path / "c")
+    table = (tmp_path / "c" / "clips.csv").read_text()
+    (tmp_path / "c" / "clips.csv").write_text(table.replace(",evaluation", ",../../../../evil"))
+    (tmp_path / "joint.toml").write_text(RECIPE.replace("max_epochs = 6", "max_epochs = 1"))
+    text = GRID.replace("[0, 1]", "[0]").replace("train.max_epochs = 2", "train.max_epochs = 1")
+    found = experiment(
+        Grid.read(written(tmp_path, text)),
+        Collection.read(tmp_path / "c"),
+        tmp_path / "a" / "out",
+        split="../../../../evil",
+    )
+    assert sorted(found.evaluations) == ["InfoNCE", "joint"]
+    assert [path.name for path in tmp_path.rglob("*evil*")] == ["evaluation-evil.npz"] * 2
+
+
 def test_a_grid_without_required_keys_is_refused(grid, tmp_path):
     with pytest.raises(ConfigError, match=r"no \[\[run\]\]"):
         Grid.read(written(tmp_path, 'base = "joint.toml"\nseeds = [0]\n'))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from worlds import vector_world
@@ -63,6 +65,18 @@ def test_a_file_that_is_no_kept_evaluation_is_refused_in_one_line(tmp_path, cont
     with pytest.raises(DataError, match="no kept evaluation") as refused:
         read_evaluation(tmp_path / "e.npz")
     assert "\n" not in str(refused.value)
+
+
+def test_whatever_a_bit_flips_it_is_read_or_refused(world, tmp_path):
+    path = tmp_path / "e.npz"
+    write_evaluation(path, evaluation(world, 0), {})
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for at in rng.integers(8 * len(whole), size=200):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << (at % 8)
+        path.write_bytes(damaged)
+        with contextlib.suppress(DataError):  # anything else is a fault
+            read_evaluation(path)
 
 
 def test_measures_have_dotted_names_and_undefined_is_nan(world):

@@ -204,8 +204,9 @@ def fitted(model: DualEncoder, collection: Collection, progress: Progress | None
     known = np.isfinite(scores)
     if len(np.unique(scores[known])) < 2:
         raise DataError(
-            f'{collection.root}: {int(known.sum())} rated pairs of {TRAINED_ON!r} to fit relevance = "similarity" to; '
-            "expected two at least. Add ratings, or take another relevance."
+            f"{collection.root}: {int(known.sum())} rated pairs of {TRAINED_ON!r} with {len(np.unique(scores[known]))} "
+            'different likenesses, to fit relevance = "similarity" to; expected two at least. Add ratings, look at the '
+            "caption vectors, or take another relevance."
         )
     return fit_logistic(scores[known], values[known])
 

@@ -23,7 +23,7 @@ from earmark.data.collection import Collection
 from earmark.data.splits import MONITORED, with_monitor_split
 from earmark.errors import ConfigError, DataError, EarmarkError, Problem
 from earmark.learn.estimates import teachers_of
-from earmark.learn.grid import Grid, RunConfig, folder_of
+from earmark.learn.grid import Grid, RunConfig, as_file_name, folder_of
 from earmark.learn.measured import evaluate_run
 from earmark.learn.recipe import Recipe
 from earmark.learn.run import check_same, fingerprint
@@ -53,7 +53,7 @@ class Task(NamedTuple):
     @property
     def result(self) -> Path:
         """The file that holds its evaluation."""
-        return self.folder / f"evaluation-{self.split}.npz"
+        return self.folder / f"evaluation-{as_file_name(self.split)}.npz"
 
     @property
     def key(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -22,8 +23,15 @@ from earmark.model.dual_encoder import is_run
 
 TEACHER, SAME_SEED = "teacher:", "@seed"
 SEED = "train.seed"
+MOST = 1000
+"""Runs that one `vary` may ask for: more is a slip."""
 LONGEST = 150
 """Letters of a run's folder."""
+
+
+def as_file_name(name: str) -> str:
+    """The name without anything that leads elsewhere or that a shell would mind."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-.")
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class RunConfig:
     @property
     def folder(self) -> str:
         """Its name as a folder's."""
-        return re.sub(r"[^\w.+-]+", "-", self.name).strip("-.") or "run"
+        return as_file_name(self.name) or "run"
 
 
 @dataclass(frozen=True)
@@ -201,6 +209,9 @@ def _varied(run: RunConfig, where: str) -> Iterator[RunConfig]:
     for key, values in varied.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}: vary.{key} = {values!r}; expected a list of values.")
+    many = math.prod(map(len, varied.values()))
+    if many > MOST:
+        raise ConfigError(f"{where}: vary asks for {many:,} runs; expected {MOST:,} or fewer. Vary less at a time.")
     for combination in itertools.product(*varied.values()):
         chosen = dict(zip(varied, combination, strict=True))
         name = ", ".join([run.name, *(f"{_short(key, list(varied))} {value}" for key, value in chosen.items())])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from earmark.files import writing
 from earmark.measure.evaluate import Direction, Evaluation, Rated
 
 DIRECTIONS = ("text_to_audio", "audio_to_text", "unseen")
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, zipfile.BadZipFile)
-"""What reading a file that is something else raises."""
 COLUMNS = ("captions", "clips", "scores", "ratings", "groups")
 """Of the rated pairs."""
 
@@ -49,7 +46,7 @@ def read_evaluation(path: Path) -> tuple[Evaluation, dict[str, Any]]:
         owners = head.pop("owners", None)
         parts: dict[str, Any] = {name: _direction(name, found) for name in DIRECTIONS}
         evaluation = Evaluation(**head, **parts, rated=_rated(found, owners))
-    except UNREADABLE as error:
+    except Exception as error:  # zipfile, zlib and numpy let through whatever damage makes them raise
         raise _not_kept(path, error) from error
     return evaluation, about
 
@@ -59,7 +56,7 @@ def read_about(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             about: dict[str, Any] = json.loads(str(arrays["about"][0]))
-    except UNREADABLE as error:
+    except Exception as error:  # zipfile, zlib and numpy let through whatever damage makes them raise
         raise _not_kept(path, error) from error
     return about
 
