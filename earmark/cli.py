@@ -251,8 +251,10 @@ def data_proxy(
 
     Captions and ratings are real; every number on it is marked PROXY. Example: `earmark data proxy clotho clotho-proxy`
     """
-    source = _read(clotho)
     from earmark.data import proxy
+
+    proxy.check_wishes(out, noise)
+    source = _read(clotho)
     from earmark.model.text_encoders import SentenceEncoder
 
     encoder = SentenceEncoder(text_model)
@@ -442,6 +444,7 @@ def evaluate(
         write_trec(trec, collection, split, scored.scorer, without=scored.without)
     if dcase is not None:
         submissions.write_dcase(dcase, collection, split, scored.scorer, without=scored.without)
+        console.complain(f"written: {dcase}, {submissions.scores_path(dcase)}")
     if json_to is not None:
         _json({**numbers, **seen.counts()}, json_to)
     if json_to != STDOUT:
@@ -557,14 +560,16 @@ def experiment(
 
     Example: `earmark experiment recipes/paper-proxy.toml --data proxy --out paper-proxy --split validation`
     """
-    from earmark.learn import comparison
-    from earmark.learn import experiment as experiments
-    from earmark.learn.grid import Grid
-
-    collection = _read(folder)
-    loaded = Grid.read(grid)
-    split = split or ("evaluation" if "evaluation" in collection.splits else "validation")
     with console.progress() as progress:
+        progress.starting()
+        from earmark.learn import comparison
+        from earmark.learn import experiment as experiments
+        from earmark.learn.grid import Grid
+
+        collection = _read(folder)
+        loaded = Grid.read(grid)
+        split = split or ("evaluation" if "evaluation" in collection.splits else "validation")
+        progress.line(f"{grid.stem} on {collection.name} ({console.KIND[collection.kind]}), split {split}:")
         results = experiments.experiment(
             loaded,
             collection,
@@ -575,10 +580,9 @@ def experiment(
             report=progress.line,
             working=progress.now,
         )
-        progress("comparing", 0, 1)
-        found = comparison.compared(results)
+        found = comparison.compared(results, progress)
     comparison.write_tables(found, out)
-    console.say(comparison.markdown(found))
+    console.show_markdown(comparison.markdown(found))
     console.say(f"{out}: tables.md, tables.csv, tables.json")
     for note in results.notes:
         console.complain(f"note: {note}")

@@ -89,6 +89,11 @@ class Stages:
         assert self._task is not None
         self._bars.update(self._task, completed=done, total=all_)
 
+    def starting(self) -> None:
+        """Shows that something is going on while libraries load; nothing where there is no terminal."""
+        if self._bars.console.is_terminal:
+            self("starting", 0, 1)
+
     def now(self, text: str) -> None:
         """Shows beside the bar what is at work; nothing where there is no terminal."""
         if self._task is not None:
@@ -131,6 +136,16 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     for row in rows:
         table.add_row(*row)
     out().print(table)
+
+
+def show_markdown(text: str) -> None:
+    """Prints markdown: laid out for a terminal, as it is elsewhere."""
+    from rich.markdown import Markdown
+
+    if sys.stdout.isatty():
+        out().print(Markdown(text))
+    else:
+        say(text)
 
 
 def number(value: Any, digits: int = 3) -> str:

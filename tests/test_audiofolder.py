@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_the_card_names_splits_counts_and_licence(tmp_path: Path) -> None:
     card = (tmp_path / "hub" / "README.md").read_text()
     for part in (
         'pretty_name: "odd: \\"one\\""\nlicense: cc0-1.0\n',
-        "  - split: my_fold\n    path: data/my_fold-*\n",
+        '  - split: "my_fold"\n    path: "data/my_fold-*"\n',
         "- config_name: ratings\n  data_files: ratings.parquet\n---\n",
         "GENERATED sound; 8 clips, 12 captions, 3 ratings. Licence: CC0-1.0 (generated).",
         "| development | 4 | 8 | 0 |\n| evaluation | 2 | 2 | 3 |\n",
@@ -297,7 +298,8 @@ def test_metadata_parquet(tmp_path: Path) -> None:
         ("metadata.csv", b"file_name,text\na.wav,b\n", {"text": "words"}, "no column 'words'"),
         ("metadata.csv", b"file_name,text\na.wav,b\n", {}, "no row can be used; nothing is written. The first: "),
         ("metadata.csv", b"file_name,text\na.wav,caf\xe9\n", {}, "line 2: byte 0xe9 is not utf-8"),
-        ("metadata.jsonl", b"", {}, "no column 'file_name'"),
+        ("metadata.jsonl", b"", {}, "no row can be used; nothing is written. The first: "),
+        ("metadata.jsonl", b"{}", {}, "no column 'file_name'"),
         ("data/train.parquet", b"PAR1 and no more", {}, "cannot be read as Parquet"),
         ("data/train.parquet", b"version https://git-lfs.github.com/spec/v1\nsize 9\n", {}, "a Git-LFS pointer"),
         ("metadata.csv", b"file_name,text\na.wav,b\n", {"holdout": 2.0}, "--holdout 2; expected a share"),
@@ -317,7 +319,7 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(
 
 def test_parquet_without_sounds_and_a_cut_shard_are_refused(tmp_path: Path) -> None:
     shard(tmp_path / "hub" / "train.parquet", [{"text": "Rain"}])
-    with pytest.raises(DataError, match="no column of sounds; found text; expected `audio`"):
+    with pytest.raises(DataError, match="no column of sounds; found text \\(string\\); expected `audio`"):
         import_folder(tmp_path / "hub", tmp_path / "out")
     made = world(tmp_path / "made")
     export.export(made, tmp_path / "cut", "parquet")
@@ -326,6 +328,151 @@ def test_parquet_without_sounds_and_a_cut_shard_are_refused(tmp_path: Path) -> N
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         import_folder(tmp_path / "cut", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def not_utf8(*cells: bytes) -> pa.Array:
+    offsets = np.cumsum([0, *map(len, cells)], dtype=np.int32).tobytes()
+    return pa.Array.from_buffers(pa.string(), len(cells), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(cells))])
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [
+        ("text", not_utf8(b"Rain", b"\xff")),
+        ("path", not_utf8(b"a.wav", b"\xff")),
+        ("when", pa.array([0, 2**31 - 1], pa.date32())),
+        ("long", pa.array([0, 2**62], pa.duration("s"))),
+    ],
+)
+def test_a_cell_that_python_cannot_hold_costs_its_row(tmp_path: Path, column: str, cells: pa.Array) -> None:
+    (tmp_path / "hub").mkdir()
+    data = [sound(tmp_path / f"{number}.wav", number) for number in range(2)]
+    path = cells if column == "path" else pa.array(["a.wav", "b.wav"])
+    audio = pa.StructArray.from_arrays([pa.array(data), path], ["bytes", "path"])
+    others = {} if column == "path" else {column: cells}
+    pq.write_table(pa.table({"audio": audio, "text": ["Rain", "Wind"]} | others), tmp_path / "hub" / "train.parquet")
+    found = imported(tmp_path / "hub")
+    assert [(clip.clip_id, caption.text) for clip, caption in zip(found.clips, found.captions, strict=True)] == [
+        ("train/a.wav", "Rain")
+    ]
+    (problem,) = found.problems
+    assert problem.where.endswith("train.parquet row 2")
+    assert f"'{'audio' if column == 'path' else column}' cannot be read (" in problem.what
+
+
+def test_a_cell_of_metadata_parquet_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.wav", "b.wav")):
+        sound(tmp_path / "hub" / name, number)
+    table = pa.table({"file_name": ["a.wav", "b.wav"], "text": not_utf8(b"Rain", b"\xff")})
+    pq.write_table(table, tmp_path / "hub" / "metadata.parquet")
+    found = imported(tmp_path / "hub")
+    assert [clip.clip_id for clip in found.clips] == ["a.wav"]
+    assert [problem.where.rpartition("/")[2] for problem in found.problems] == ["metadata.parquet row 2"]
+
+
+@pytest.mark.parametrize("data", [5, "abc", [1, 2]])
+def test_sounds_that_are_no_bytes_are_refused(tmp_path: Path, data: Any) -> None:
+    shard(tmp_path / "hub" / "train.parquet", [{"audio": {"bytes": data, "path": "a"}, "text": "Rain"}])
+    with pytest.raises(DataError, match=r"train\.parquet: column 'audio' has bytes of type .*; expected binary\."):
+        import_folder(tmp_path / "hub", tmp_path / "out")
+
+
+def test_columns_of_another_type_are_told_by_it_and_categories_are_texts(tmp_path: Path) -> None:
+    audio = pa.array([{"bytes": sound(tmp_path / "a.wav"), "path": "a.wav"}])
+    for name, text in (("bytes", pa.array([b"Rain"])), ("words", pa.array(["Rain"]).dictionary_encode())):
+        (tmp_path / name / "hub").mkdir(parents=True)
+        pq.write_table(pa.table({"audio": audio, "text": text}), tmp_path / name / "hub" / "train.parquet")
+    with pytest.raises(DataError, match=r"none of the columns text, .*; found text \(binary\)\."):
+        import_folder(tmp_path / "bytes" / "hub", tmp_path / "out")
+    with pytest.raises(DataError, match="column 'text' is binary; expected texts or lists of texts"):
+        import_folder(tmp_path / "bytes" / "hub", tmp_path / "out", text="text")
+    assert imported(tmp_path / "words" / "hub").captions == [Caption("train/a.wav#1", "train/a.wav", "Rain")]
+
+
+def test_half_letters_in_keys_cost_their_row(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.wav", "b.wav")):
+        sound(tmp_path / "hub" / name, number)
+    lines = '{"file_name": "a.wav", "text": "Rain"}\n{"file_name": "b.wav", "text": "Wind", "\\ud800": 1}\n'
+    (tmp_path / "hub" / "metadata.jsonl").write_text(lines)
+    found = imported(tmp_path / "hub")
+    assert [clip.clip_id for clip in found.clips] == ["a.wav"]
+    assert [problem.where.rpartition("/")[2] for problem in found.problems] == ["metadata.jsonl line 2"]
+
+
+def test_pipes_folders_and_empty_files_are_no_metadata(tmp_path: Path) -> None:
+    folder = tmp_path / "hub"
+    sound(folder / "train" / "a.wav")
+    (folder / "train" / "metadata.jsonl").write_text('{"file_name": "a.wav", "text": "Rain"}\n')
+    os.mkfifo(folder / "metadata.csv")
+    (folder / "metadata.jsonl").write_text("\n")
+    (folder / "x.parquet").mkdir()
+    (folder / "test").mkdir()
+    (folder / "test" / "metadata.csv").mkdir()
+    (folder / "test" / "metadata.parquet").touch()
+    found = imported(folder)
+    assert [clip.clip_id for clip in found.clips] == ["train/a.wav"]
+    assert [(Path(problem.where).relative_to(folder).as_posix(), problem.what[:12]) for problem in found.problems] == [
+        ("metadata.csv", "not a regula"),
+        ("metadata.jsonl", "holds no row"),
+        ("test/metadata.parquet", "holds no row"),
+    ]
+
+
+@pytest.mark.parametrize("form", export.FORMS)
+def test_sounds_called_like_tables_and_columns_called_like_ours_come_back(tmp_path: Path, form: str) -> None:
+    names = ("metadata.parquet", "Metadata.CSV", "data/train-00000-of-00001.parquet", "metadata.parquet.wav")
+    more = {"audio": "x", "clip_audio": "y", "file_name": "z", "filename": "w"}
+    for number, name in enumerate(names):
+        sound(tmp_path / "s.wav", number)
+        (tmp_path / "made" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "s.wav").rename(tmp_path / "made" / name)
+    clips = [Clip(str(n), name, "data", more=more) for n, name in enumerate(names)]
+    made = Collection(tmp_path / "made", clips, [Caption(f"{n}#1", f"{n}", "Rain") for n in range(4)])
+    made.write()
+    export.export(made, tmp_path / "hub", form)
+    back = import_folder(tmp_path / "hub", tmp_path / "back")
+    assert (plain(back), audio(back), back.problems) == (plain(made), audio(made), [])
+    table = next((tmp_path / "hub" / "data").glob("*.parquet"))
+    assert {"clip_clip_audio", "clip_audio", "clip_filename", "filename"} <= set(pq.read_schema(table).names)
+
+
+def test_splits_are_quoted_in_the_card_and_two_never_become_one(tmp_path: Path) -> None:
+    for number in range(2):
+        sound(tmp_path / f"{number}.wav", number)
+    for first, second in (("a b", "a_b"), ("train", "development")):
+        clips = [Clip("0", "0.wav", first), Clip("1", "1.wav", second)]
+        with pytest.raises(DataError, match=f"splits '{first}' and '{second}' would both be"):
+            export.export(Collection(tmp_path, clips, []), tmp_path / "hub", "parquet")
+    assert not (tmp_path / "hub").exists()
+    clips = [Clip("0", "0.wav", "no"), Clip("1", "1.wav", "123")]
+    export.export(Collection(tmp_path, clips, []), tmp_path / "hub", "parquet")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert '  - split: "no"\n    path: "data/no-*"\n  - split: "123"\n' in card
+
+
+def test_vectors_with_any_byte_damaged_are_read_or_refused(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "v.npz", id=np.array(["a", "b"]), vector=np.ones((2, 3), np.float32))
+    whole = (tmp_path / "v.npz").read_bytes()
+    refused = []
+    for place in range(0, len(whole), 3):
+        (tmp_path / "v.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            VectorTable.read(tmp_path / "v.npz")
+        except DataError as error:
+            refused.append(str(error))
+    assert len(refused) > len(whole) / 9
+    assert all("v.npz: no table of vectors (" in what and "\n" not in what for what in refused)
+
+
+@pytest.mark.parametrize("name", [b"plain text, no npy", b"letters"])
+def test_vectors_whose_ids_are_no_texts_are_refused(tmp_path: Path, name: bytes) -> None:
+    np.save(tmp_path / "id.npy", np.array([0xFFFFFFFF], np.uint32).view("<U1"))
+    with zipfile.ZipFile(tmp_path / "v.npz", "w") as file:
+        file.writestr("id.npy", (tmp_path / "id.npy").read_bytes() if name == b"letters" else name)
+        np.save(tmp_path / "vector.npy", np.ones((1, 3), np.float32))
+        file.write(tmp_path / "vector.npy", "vector.npy")
+    with pytest.raises(DataError, match=r"v\.npz: .*; expected"):
+        VectorTable.read(tmp_path / "v.npz")
 
 
 def test_without_pyarrow_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,6 +317,17 @@ def test_half_letters_and_our_own_column_names_do_no_harm(tmp_path: Path) -> Non
     assert dict(found.clips[0].more) == more
 
 
+def test_half_letters_in_keys_and_in_names_of_sounds_cost_their_row(tmp_path: Path) -> None:
+    items = '{"id": "1", "caption": "Rain"}, {"id": "2", "caption": "Wind", "\\ud800": 1}'
+    queries = DCASE + "Rain,\"['a.wav']\"\nWind,\"['\\ud800.wav']\"\n"
+    one, two = file(tmp_path, "x.json", f'{{"data": [{items}]}}'), file(tmp_path, "q.csv", queries)
+    for table, place in ((one, "item 2"), (two, "line 3")):
+        found = import_published([table], tmp_path / table.stem)
+        assert [caption.text for caption in found.captions] == ["Rain"]
+        assert [problem.where for problem in found.problems] == [f"{table} {place}"]
+        assert "half a letter of UTF-16" in found.problems[0].what
+
+
 # The command
 
 

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.data.check import Progress, is_file
 from earmark.data.collection import VECTOR_FILES, Collection
-from earmark.data.published import refuse_pointer, text_of
+from earmark.data.published import half_letter, refuse_pointer, text_of
 from earmark.data.rows import write_tables
 from earmark.data.tables import (
     Sounds,
@@ -66,21 +66,22 @@ def import_folder(
     folder, root = Path(folder), Path(root)
     check_new(root)
     check_holdout(holdout)
-    shards = [path for path in sorted(folder.rglob("*.parquet")) if path.name not in (*METADATA, "ratings.parquet")]
-    tables = sorted(path for name in METADATA for path in folder.rglob(name))
-    for path in (*shards, *tables):
-        refuse_pointer(path)
-    if (folder / "clips.csv").exists() and (folder / "captions.csv").exists():
+    if is_file(folder / "clips.csv") and is_file(folder / "captions.csv"):
         if text or holdout is not None:
             raise DataError(
                 f"{folder}: a collection, with captions and splits of its own. Leave --text, --holdout out."
             )
-        return _own(folder, root, shards, progress)
+        return _own(folder, root, progress)
+    found = Collection(root, [], [], queries="texts")
+    tables = _regular((path for name in METADATA for path in folder.rglob(name)), found.problems)
+    others = (path for path in folder.rglob("*.parquet") if path.name not in (*METADATA, "ratings.parquet"))
+    shards = _regular(others, found.problems)
+    for path in tables or shards:
+        refuse_pointer(path)
     if not shards and not tables:
         raise DataError(
             f"{folder}: neither {', '.join(METADATA)} nor Parquet shards; expected one of them at any depth."
         )
-    found = Collection(root, [], [], queries="texts")
     found.about["imported"] = {"folder": folder.resolve().name, "form": "audiofolder" if tables else "parquet"}
     if licence := _licence(folder):
         found.about["licence"] = licence
@@ -95,6 +96,17 @@ def import_folder(
         write_tables(aside, found.clips, found.captions, found.ratings)
         found.write_about(aside)
     return found
+
+
+def _regular(paths: Iterable[Path], problems: list[Problem]) -> list[Path]:
+    """The files among the paths, sorted; a pipe, which would be waited for, or a dead link goes to the problems."""
+    regular = []
+    for path in sorted(paths):
+        if is_file(path):
+            regular.append(path)
+        elif not path.is_dir():  # Spark's `x.parquet/` is a folder of shards
+            problems.append(Problem(str(path), "not a regular file, or a link that leads nowhere. It is left out."))
+    return regular
 
 
 def _finish(found: Collection, folder: Path, holdout: float | None, seed: int) -> None:
@@ -139,19 +151,29 @@ def _add(found: Collection, part: _Part, audio: Path, counts: Counter[str]) -> N
         found.captions.append(replace(caption, caption_id=f"{caption.clip_id}#{counts[caption.clip_id]}"))
     found.problems += here.problems
     found.queries = "captions" if part.lists else found.queries
-    found.about["imported"]["text"] = part.text
+    if part.text:  # an empty file has none
+        found.about["imported"]["text"] = part.text
 
 
-def _text_column(path: Path, columns: Sequence[str], text: str) -> str:
+def _text_column(path: Path, columns: Sequence[str], text: str, others: Mapping[str, str]) -> str:
+    """The column of captions; `others` are those that hold no texts, with their types."""
     if text:
+        _check_kind(path, text, others)
         check_columns(path, columns, [text])
         return text
     if found := next((name for name in TEXT_COLUMNS if name in columns), ""):
         return found
+    there = ", ".join([*columns, *(f"{name} ({kind})" for name, kind in others.items())])
     raise DataError(
-        f"{path}: none of the columns {', '.join(TEXT_COLUMNS)}; found {', '.join(columns)}. "
+        f"{path}: none of the columns {', '.join(TEXT_COLUMNS)} with texts; found {there}. "
         "Name the one with the captions (--text)."
     )
+
+
+def _check_kind(path: Path, name: str, others: Mapping[str, str]) -> None:
+    """Raises `DataError` where the column is among those that hold no texts."""
+    if name in others:
+        raise DataError(f"{path}: column {name!r} is {others[name]}; expected texts or lists of texts. Convert it.")
 
 
 def _texts_of(value: Any) -> list[str]:
@@ -177,10 +199,15 @@ def _metadata(path: Path, folder: Path, text: str, sounds: Sounds) -> _Part:
     """The rows of a `metadata.csv`, `.jsonl` or `.parquet` whose sounds are there."""
     read = {".csv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}[path.suffix]
     problems: list[Problem] = []
-    rows = list(read(path, problems))
+    empty = _is_empty(path)
+    others = _other_columns(path) if path.suffix == ".parquet" and not empty else {}
+    _check_kind(path, "file_name", others)
+    rows = [] if empty else list(read(path, problems))
+    if not rows:
+        return _Part(path, "", [], False, problems=problems or [Problem(str(path), "holds no rows. It is left out.")])
     columns = list(dict.fromkeys(column for _, values in rows for column in values))
     check_columns(path, columns, ["file_name"])
-    text = _text_column(path, columns, text)
+    text = _text_column(path, columns, text, others)
     part = _Part(path, text, columns, any(isinstance(values.get(text), list) for _, values in rows), problems=problems)
     inside = path.parent.relative_to(folder)
     for number, values in rows:
@@ -193,6 +220,11 @@ def _metadata(path: Path, folder: Path, text: str, sounds: Sounds) -> _Part:
         split = next(filter(None, words), "development")
         part.usable += _expanded(number, values, part, split, found)
     return part
+
+
+def _is_empty(path: Path) -> bool:
+    with path.open("rb") as file:
+        return not file.read(4096).strip()
 
 
 def _expanded(number: int, values: Mapping[str, Any], part: _Part, split: str, sound: str) -> list[tuple[str, Row]]:
@@ -218,19 +250,17 @@ def _json_rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Mappi
         except (ValueError, RecursionError) as error:
             problems.append(Problem(f"{path} line {number}", f"not JSON ({error}). The row is left out."))
             continue
-        if isinstance(values, dict):
-            yield number, values
-        else:
+        if not isinstance(values, dict):
             problems.append(Problem(f"{path} line {number}", "expected an object. The row is left out."))
+        elif half := half_letter(values):
+            problems.append(Problem(f"{path} line {number}", f"{half}. The row is left out."))
+        else:
+            yield number, values
 
 
 def _parquet_rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with _opened(path) as file:
-        number = 0
-        for batch in file.iter_batches(columns=_plain_columns(file.schema_arrow)):
-            for values in batch.to_pylist():
-                number += 1
-                yield number, values
+        yield from _records(file, path, _plain_columns(file.schema_arrow), problems)
 
 
 # Parquet
@@ -238,42 +268,105 @@ def _parquet_rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Ma
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A Parquet file, read in pieces. Raises `DataError` where it is none, or is cut."""
+    """A Parquet file, read in pieces. Raises `DataError` where it is none, is cut, or names of columns are no texts."""
     pa = pyarrow_module()
     try:
         with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise DataError(f"{path}: cannot be read as Parquet ({error}). Is the download whole?") from error
+        raise DataError(f"{path}: cannot be read as Parquet ({_reason(error)}). Is the download whole?") from error
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _records(
+    file: Any, path: Path, columns: Sequence[str], problems: list[Problem], at_once: int = 1 << 16
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, cells) of each row; a row with a cell that cannot be read goes to the problems."""
+    number = 0
+    for batch in file.iter_batches(batch_size=at_once, columns=list(columns)):
+        for row in zip(*map(_cells, batch.columns), strict=True):
+            number += 1
+            values = dict(zip(batch.schema.names, row, strict=True))
+            bad = next((name for name, cell in values.items() if isinstance(cell, Exception)), None)
+            if bad is None:
+                yield number, values
+            else:
+                what = f"{bad!r} cannot be read ({_reason(values[bad])}). The row is left out."
+                problems.append(Problem(f"{path} row {number}", what))
+
+
+def _cells(column: Any) -> list[Any]:
+    """The column's cells; the error in place of one that Python cannot hold (no UTF-8, a date past the year 9999)."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except Exception:  # each type fails in its own way: UnicodeDecodeError, OverflowError, ArrowInvalid, …
+        found = [_cell(each) for each in column]
+    return found
+
+
+def _cell(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except Exception as error:  # as above; the caller tells it with the row
+        return error
 
 
 def _plain_columns(schema: pyarrow.Schema) -> list[str]:
     """The columns of texts, numbers, truths and times, and of lists of them."""
+    return [each.name for each in schema if _is_plain(each.type)]
+
+
+def _other_columns(path: Path) -> dict[str, str]:
+    """The columns that are not plain, with their types in words."""
+    with _opened(path) as file:
+        return {each.name: _kind(each.type) for each in file.schema_arrow if not _is_plain(each.type)}
+
+
+def _kind(type_: Any) -> str:
+    text = " ".join(str(type_).split())
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _is_plain(kind: Any) -> bool:
     pa = pyarrow_module()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    kind = _decoded(kind)
+    return not pa.types.is_nested(kind) and not _is_bytes(kind)
 
-    def is_plain(kind: Any) -> bool:
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            kind = kind.value_type
-        nested = pa.types.is_nested(kind) or pa.types.is_dictionary(kind)
-        return not nested and not pa.types.is_binary(kind) and not pa.types.is_large_binary(kind)
 
-    return [each.name for each in schema if is_plain(each.type)]
+def _decoded(kind: Any) -> Any:
+    """The type of the values where they are encoded as places in a dictionary, as pandas' categories are."""
+    return kind.value_type if pyarrow_module().types.is_dictionary(kind) else kind
+
+
+def _is_bytes(kind: Any) -> bool:
+    return str(kind).startswith(("binary", "large_binary", "fixed_size_binary"))
 
 
 def _sound_column(path: Path, schema: pyarrow.Schema) -> str:
     """The column of sounds: structs of bytes and path, `audio` where there are several."""
     pa = pyarrow_module()
-    found = [
-        each.name
+    found = {
+        each.name: [_decoded(inner.type) for inner in each.type if inner.name == "bytes"]
         for each in schema
         if pa.types.is_struct(each.type) and {"bytes", "path"} <= {inner.name for inner in each.type}
-    ]
-    if "audio" in found or len(found) == 1:
-        return "audio" if "audio" in found else found[0]
-    columns = ", ".join(each.name for each in schema)
-    raise DataError(f"{path}: no column of sounds; found {columns}; expected `audio`, structs of bytes and path.")
+    }
+    name = "audio" if "audio" in found or len(found) != 1 else next(iter(found))
+    if name not in found:
+        columns = ", ".join(f"{each.name} ({_kind(each.type)})" for each in schema)
+        raise DataError(f"{path}: no column of sounds; found {columns}; expected `audio`, structs of bytes and path.")
+    if schema.names.count(name) > 1:
+        raise DataError(f"{path}: column {name!r} stands twice; expected one of sounds. Rename the other.")
+    for kind in found[name]:
+        if not _is_bytes(kind) and not pa.types.is_null(kind):  # null: no row has bytes
+            raise DataError(f"{path}: column {name!r} has bytes of type {_kind(kind)}; expected binary. Convert it.")
+    return name
 
 
 class _Kept:
@@ -306,11 +399,12 @@ class _Kept:
         if name.startswith(".") or not name.isprintable() or not 0 < len(name.encode()) <= 200:
             name = f"{len(self._known) + 1:06d}"
         if "." not in name:
-            name += _ending(data)
+            name += ending_of(data)
         return names.unique(name)
 
 
-def _ending(data: bytes) -> str:
+def ending_of(data: bytes) -> str:
+    """The usual ending of a sound file that begins so, or nothing."""
     marks = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3", b"\xff\xfb": ".mp3"}
     return next((ending for mark, ending in marks.items() if data.startswith(mark)), "")
 
@@ -322,35 +416,36 @@ def _shard(path: Path, folder: Path, text: str, kept: _Kept) -> _Part:
     with _opened(path) as file:
         audio = _sound_column(path, file.schema_arrow)
         columns = _plain_columns(file.schema_arrow)
-        part = _Part(path, _text_column(path, columns, text), columns, False)
-        number = 0
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=[audio, *columns]):
-            for values in batch.to_pylist():
-                number += 1
-                sound = kept.keep(split, values.pop(audio))
-                if not sound:
-                    what = f"{audio} holds no bytes; expected the sound itself. The row is left out."
-                    part.problems.append(Problem(f"{path} row {number}", what))
-                    continue
-                part.lists |= isinstance(values.get(part.text), list)
-                part.usable += _expanded(number, values, part, split, sound)
+        others = {name: kind for name, kind in _other_columns(path).items() if name != audio}
+        part = _Part(path, _text_column(path, columns, text, others), columns, False)
+        for number, values in _records(file, path, [audio, *columns], part.problems, ROWS_AT_ONCE):
+            sound = kept.keep(split, values.pop(audio))
+            if not sound:
+                what = f"{audio} holds no bytes; expected the sound itself. The row is left out."
+                part.problems.append(Problem(f"{path} row {number}", what))
+                continue
+            part.lists |= isinstance(values.get(part.text), list)
+            part.usable += _expanded(number, values, part, split, sound)
     return part
 
 
 # What `export` wrote
 
 
-def _own(folder: Path, root: Path, shards: Sequence[Path], progress: Progress | None) -> Collection:
+def _own(folder: Path, root: Path, progress: Progress | None) -> Collection:
     """The collection of an exported folder, as it was; sounds of shards become files below `root/sounds`."""
     found = Collection.read(folder)
-    if not shards:
+    shards = _regular(folder.glob("data/*-[0-9]*-of-[0-9]*.parquet"), found.problems)
+    for shard in shards:
+        refuse_pointer(shard)
+    if not shards or any(clip.path for clip in found.clips):  # an audiofolder's sounds may be called like shards
         found.write(root)
     else:
         with writing_folder(root) as aside:
             kept = _Kept(aside / "sounds")
             paths: dict[str, str] = {}
             for done, shard in enumerate(shards, start=1):
-                for clip_id, path in _sounds_of(shard, kept):
+                for clip_id, path in _sounds_of(shard, kept, found.problems):
                     paths[clip_id] = f"sounds/{path}"
                 if progress is not None:
                     progress(done, len(shards))
@@ -363,15 +458,14 @@ def _own(folder: Path, root: Path, shards: Sequence[Path], progress: Progress | 
     return again
 
 
-def _sounds_of(shard: Path, kept: _Kept) -> Iterator[tuple[str, str]]:
+def _sounds_of(shard: Path, kept: _Kept, problems: list[Problem]) -> Iterator[tuple[str, str]]:
     """(clip, path of its sound) of a shard of ours."""
     with _opened(shard) as file:
-        columns = file.schema_arrow.names
-        check_columns(shard, columns, ["audio", "clip_id"])
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=["clip_id", "audio"]):
-            for values in batch.to_pylist():
-                if path := kept.keep(shard.name.partition("-")[0], values["audio"], once=False):
-                    yield values["clip_id"], path
+        audio = _sound_column(shard, file.schema_arrow)
+        check_columns(shard, _plain_columns(file.schema_arrow), ["clip_id"])
+        for _, values in _records(file, shard, ["clip_id", audio], problems, ROWS_AT_ONCE):
+            if path := kept.keep(shard.name.partition("-")[0], values[audio], once=False):
+                yield text_of(values["clip_id"]), path
 
 
 # What `export` needs as well
@@ -408,5 +502,5 @@ def pyarrow_module() -> Any:
 def copy_vectors(source: Path, target: Path) -> None:
     """Copies a collection's files of vectors, where it has some."""
     for name in VECTOR_FILES:
-        if (source / name).exists():
+        if is_file(source / name):
             shutil.copyfile(source / name, target / name)

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from earmark.data.audiofolder import FileNames, copy_vectors, pyarrow_module
+from earmark.data.audiofolder import METADATA, FileNames, copy_vectors, ending_of, pyarrow_module
 from earmark.data.check import Progress, is_file
 from earmark.data.collection import LISTS, Clip, Collection
 from earmark.data.rows import RATING_COLUMNS, write_tables
@@ -108,6 +108,7 @@ def export(
 def _entries(collection: Collection) -> tuple[dict[str, list[_Entry]], list[Problem]]:
     """The clips with a sound by the hub's split, each sound under a name of its own there."""
     found: dict[str, list[_Entry]] = {}
+    splits: dict[str, str] = {}
     taken: dict[str, FileNames] = {}
     without = []
     for clip in collection.clips:
@@ -116,7 +117,10 @@ def _entries(collection: Collection) -> tuple[dict[str, list[_Entry]], list[Prob
             without.append(clip)
             continue
         split = hub_split(clip.split)
-        name = taken.setdefault(split, FileNames()).unique(source.name)
+        if splits.setdefault(split, clip.split) != clip.split:
+            both = f"{splits[split]!r} and {clip.split!r}"
+            raise DataError(f"{collection.root}: splits {both} would both be {split!r} on the hub. Rename one of them.")
+        name = taken.setdefault(split, FileNames()).unique(_sound_name(source))
         found.setdefault(split, []).append(_Entry(clip, name, source))
     problems = []
     if without:
@@ -124,6 +128,15 @@ def _entries(collection: Collection) -> tuple[dict[str, list[_Entry]], list[Prob
         where = collection.where("clips.csv", without[0].clip_id)
         problems.append(Problem(where, f"{what}; they stand in the tables alone."))
     return found, problems
+
+
+def _sound_name(source: Path) -> str:
+    """The file's name; with a sound's ending where it is one by which the hub and `import_folder` know tables."""
+    name = source.name
+    if name.casefold() not in METADATA and not name.casefold().endswith(".parquet"):
+        return name
+    with source.open("rb") as file:
+        return name + (ending_of(file.read(4)) or ".sound")
 
 
 def hub_split(split: str) -> str:
@@ -162,11 +175,17 @@ def _rows(entries: Iterable[_Entry], collection: Collection) -> Iterator[tuple[_
 
 
 def _more_columns(collection: Collection) -> dict[str, str]:
-    """The clips' other columns, and what they are called: `…file_name` would name a sound to the hub."""
+    """The clips' other columns, and what each is called, once: `…file_name` would name a sound to the hub."""
     columns = dict.fromkeys(column for clip in collection.clips for column in clip.more)
-    names = {column: column.replace("file_name", "filename") for column in columns}
-    taken = {*OWN_COLUMNS, "split"}
-    return {column: f"clip_{name}" if name in taken else name for column, name in names.items()}
+    ours = {*OWN_COLUMNS, "split"}
+    names = {column: column for column in columns if "file_name" not in column and column not in ours}
+    for column in columns:
+        if column not in names:
+            name = column.replace("file_name", "filename")
+            while name in ours or name in names.values():
+                name = f"clip_{name}"
+            names[column] = name
+    return {column: names[column] for column in columns}
 
 
 def _write_split(
@@ -297,8 +316,9 @@ def _front_matter(collection: Collection, form: str, rows: Mapping[str, int], li
     yield "- config_name: default"
     yield "  data_files:"
     for split in rows:
-        yield f"  - split: {split}"
-        yield f"    path: {f'{split}/*' if form == 'audiofolder' else f'data/{split}-*'}"
+        path = f"{split}/*" if form == "audiofolder" else f"data/{split}-*"
+        yield f"  - split: {json.dumps(split, ensure_ascii=False)}"  # bare, `no` and `123` would be no texts
+        yield f"    path: {json.dumps(path, ensure_ascii=False)}"
     if form == "parquet" and collection.ratings:
         yield "- config_name: ratings"
         yield "  data_files: ratings.parquet"

@@ -26,6 +26,8 @@ from earmark.relevance import Rating
 
 COMPONENTS = 256
 NOISE = 1.25
+KEPT = ("file_name",)
+"""Columns of Clotho's clips that go along: what the data set calls them."""
 SEED = 1234
 """Of development's noise; validation's is the next, evaluation's the one after."""
 HIDDEN = 2
@@ -54,8 +56,7 @@ def make(
     Raises `DataError` where `source` holds no ratings or too few captions, or where `root` is there already;
     `ConfigError` on a noise below 0 or not finite, or an encoder of fewer than 256 numbers.
     """
-    if not (noise >= 0 and math.isfinite(noise)):
-        raise ConfigError(f"noise = {noise}; expected 0 or more, such as {NOISE}.")
+    check_wishes(Path(root), noise)
     splits = _rated_splits(source)
     texts = _texts(source, {SPLITS[0], *splits})
     parts = [_part(source, split, texts) for split in splits]
@@ -74,6 +75,14 @@ def make(
     found = Collection.read(root)
     found.problems += [problem for part in parts for problem in part.problems]
     return found
+
+
+def check_wishes(root: Path, noise: float) -> None:
+    """Raises `ConfigError` on a noise below 0 or not finite, `DataError` where `root` is there already."""
+    if not (noise >= 0 and math.isfinite(noise)):
+        raise ConfigError(f"noise = {noise}; expected 0 or more, such as {NOISE}.")
+    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
+        raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
 
 
 def _rated_splits(source: Collection) -> list[str]:
@@ -156,7 +165,8 @@ def _part(source: Collection, split: str, texts: Mapping[str, Sequence[Caption]]
         if len(own) > HIDDEN:
             hidden = [caption.caption_id for caption in own[:HIDDEN]]
             group = clip.group or clip.clip_id  # a twin stays with its clip in every split
-            part.add(Clip(clip.clip_id, "", split, group), hidden, own[HIDDEN:], noise)
+            names = {key: clip.more[key] for key in KEPT if key in clip.more}
+            part.add(Clip(clip.clip_id, "", split, group, names), hidden, own[HIDDEN:], noise)
         else:
             what = f"{len(own)} captions; expected {HIDDEN + 1} or more. The clip is left out with its ratings."
             part.problems.append(Problem(source.where("clips.csv", clip.clip_id), what))

@@ -21,7 +21,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -156,6 +156,8 @@ def names_in(literal: str) -> list[str]:
         found = None
     if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) and name for name in found):
         raise ValueError(f"audio_filenames {_short(literal)}; expected a list such as ['a.wav', 'b.wav']")
+    if half := half_letter(found):  # "\ud800" in the literal
+        raise ValueError(half)
     return list(dict.fromkeys(found))
 
 
@@ -258,6 +260,14 @@ def text_of(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def half_letter(texts: Iterable[str]) -> str:
+    """What is wrong, in words, where a text holds half a letter of UTF-16, which no file can; else nothing."""
+    for text in texts:
+        if re.search("[\ud800-\udfff]", text):
+            return f"{_short(text)} holds half a letter of UTF-16; expected whole ones"
+    return ""
+
+
 def _short(text: str) -> str:
     return repr(text if len(text) <= 80 else f"{text[:80]}…")
 
@@ -332,6 +342,8 @@ class _Making:
         self.found.problems += table.problems
         for row in table.rows:
             try:
+                if half := half_letter((*row.cells, *row.cells.values())):  # of JSON's keys, or some encodings
+                    raise ValueError(half)
                 items = table.layout.items(row.cells, table.path.stem)
             except ValueError as fault:
                 self._leave_out(table, row, fault)

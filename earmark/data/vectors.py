@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,9 +51,12 @@ class VectorTable:
         """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                ids, vectors = arrays["id"], arrays["vector"]
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                ids, vectors = np.asarray(arrays["id"]), np.asarray(arrays["vector"])  # bytes, where a member is no npy
+                values = ids.tolist()
+        except Exception as error:
+            # a damaged file fails wherever the damage lies: zip (BadZipFile, NotImplementedError, RuntimeError), zlib,
+            # the header's Python literal (tokenize, RecursionError), its sizes (MemoryError, OverflowError), letters
+            reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
             raise DataError(f"{path}: no table of vectors ({reason}); expected an npz of id and vector.") from error
         fits = vectors.ndim == 2 and ids.shape == vectors.shape[:1]
         if not fits or vectors.dtype.kind != "f" or ids.dtype.kind not in "USiu":
@@ -62,7 +64,7 @@ class VectorTable:
                 f"{path}: id is {ids.dtype}{list(ids.shape)} and vector {vectors.dtype}{list(vectors.shape)}; "
                 "expected texts [n] and floats [n, d]. Write it again."
             )
-        names = (name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in ids.tolist())
+        names = (name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in values)
         with np.errstate(over="ignore"):  # a float64 too large for float32 becomes infinite, and `faults` tells it
             return cls(tuple(names), np.ascontiguousarray(vectors, dtype=np.float32), path)
 

@@ -16,8 +16,10 @@ from earmark.learn.experiment import Results, texts_of
 from earmark.measure import stats
 from earmark.measure.evaluate import Evaluation, without_nan
 from earmark.measure.seeds import RATINGS, RETRIEVAL, SHOWN, SeedDifference, Spread, differences, spreads
+from earmark.model.text_encoders import Progress
 
 COLUMNS = [
+    *("collection", "kind", "split"),
     *("run", "against", "measure", "mean", "sd", "seeds"),
     *("interval_low", "interval_high", "p", "p_holm", "bootstrap_low", "bootstrap_high", "higher_in", "published"),
 ]
@@ -48,13 +50,21 @@ class Comparison(NamedTuple):
     """Why nothing published stands there; empty where it does, or nothing is published."""
 
 
-def compared(results: Results) -> Comparison:
-    """The experiment's means and differences. Raises `DataError` where no run has a result."""
+def compared(results: Results, progress: Progress | None = None) -> Comparison:
+    """The experiment's means and differences; `progress` is told how many are compared.
+
+    Raises `DataError` where no run has a result.
+    """
     if not results.evaluations:
         first = f" The first: {results.problems[0]}" if results.problems else ""
         raise DataError(f"{results.grid.path}: no run has a result.{first}")
     found = {name: spreads(list(of_seed.values())) for name, of_seed in results.numbers.items()}
-    pairs = [_compared(run.name, run.against, results) for run in results.grid.runs if run.against]
+    asked = [run for run in results.grid.runs if run.against]
+    pairs = []
+    for done, run in enumerate(asked):
+        if progress:
+            progress("comparing", done, len(asked))
+        pairs.append(_compared(run.name, run.against, results))
     why_not = _why_not_published(results)
     published = {
         run.name: {name: value for name, value in run.published.items() if _is_whole(results, run.name, name)}
@@ -126,6 +136,8 @@ def _heading(comparison: Comparison) -> Iterator[str]:
         if other != next(iter(of_run.values())):
             yield f"{run}: {other}."
     yield f"Protocol: {next(iter(next(iter(results.evaluations.values())).values())).protocol}."
+    if collection.kind in SHOUTED:
+        yield f"{kind} numbers compare with each other, and with none on recorded sound: not with the paper's either."
     if results.seen:
         yield f"It holds clips that {_listed(results.seen)} learned from: no test result."
     if results.stopped:
@@ -228,6 +240,13 @@ def _higher(difference: SeedDifference) -> int:
 
 def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row a run and measure, then a row a difference and measure, by the names of `COLUMNS`."""
+    results = comparison.results
+    of_all = {"collection": results.collection.name, "kind": results.collection.kind, "split": results.split}
+    for row in _rows(comparison):
+        yield of_all | row
+
+
+def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for run, found in comparison.spreads.items():
         for name, each in found.items():
             published = comparison.published.get(run, {}).get(name, "")

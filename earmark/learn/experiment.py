@@ -279,15 +279,18 @@ def _in_processes(
             for future in ended:
                 yield futures.pop(future), future.result()
             if working:
-                working("; ".join(_state(task) for future, task in futures.items() if future.running())[:70])
+                working(_state([task for future, task in futures.items() if future.running()]))
 
 
-def _state(task: Task) -> str:
-    try:
-        epochs = (task.folder / "log.jsonl").read_text().count("\n")
-    except OSError:
-        epochs = 0
-    return f"{task.name} {task.seed}: epoch {epochs + 1}"
+def _state(tasks: Sequence[Task]) -> str:
+    """What the first of them is at, and how many more there are: short, since it stands beside a bar."""
+    if not tasks:
+        return ""
+    task, more = tasks[0], f" +{len(tasks) - 1}" if len(tasks) > 1 else ""
+    log = task.folder / "log.jsonl"
+    epoch = log.read_text().count("\n") + 1 if log.exists() else 1
+    at = f"epoch {epoch}" if epoch <= task.recipe.train.max_epochs else "measuring"
+    return f"{task.name[:20]} {task.seed}: {at}{more}"
 
 
 # What came of it

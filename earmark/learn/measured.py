@@ -8,6 +8,7 @@ from typing import Any
 
 from earmark.config import read_toml
 from earmark.data.collection import Collection
+from earmark.data.splits import TRAINED_ON
 from earmark.errors import DataError
 from earmark.learn.estimates import Scored as Scored
 from earmark.learn.estimates import scored
@@ -61,9 +62,10 @@ def seen(run: Path, collection: Collection, split: str | None) -> Seen:
     same = trained.get("name") == collection.name or 2 * len(learned & here) >= len(learned) > 0
     learned = learned if same else set()
     watched = trained.get("monitor_split")
-    apart = watched not in collection.splits and split in (None, "development")  # a tenth that only the run knew
+    apart = watched not in collection.splits and split == TRAINED_ON  # a tenth that only the run knew
+    watched_here = watched == split or apart or split is None
     texts = frozenset(caption.text for caption in collection.captions if caption.clip_id in learned)
-    return Seen(len(gallery), len(gallery & learned), same and stops and (watched == split or apart), texts)
+    return Seen(len(gallery), len(gallery & learned), same and stops and watched_here, texts)
 
 
 def evaluate_run(
