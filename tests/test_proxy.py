@@ -73,7 +73,8 @@ def test_texts_are_the_third_caption_and_those_after_it_in_grrels_words(source: 
         captions = found.captions_of(split)
         assert [c.caption_id for c in captions] == [f"{split[0]}{k}#{p}" for k in range(count) for p in (3, 4, 5)]
         assert {c.caption_id: c.text for c in captions}[f"{split[0]}2#3"] == f"as rated {split} 3"
-    assert not any(clip.path or clip.more for clip in found.clips)
+    assert not any(clip.path for clip in found.clips)
+    assert {clip.more["file_name"] for clip in found.clips} == {clip.more["file_name"] for clip in source.clips}
     assert found.caption_vectors is not None
     assert found.caption_vectors.ids == tuple(caption.caption_id for caption in found.captions)
     assert np.array_equal(found.caption_vectors.vectors, encode([caption.text for caption in found.captions]))
