@@ -252,7 +252,7 @@ def test_a_text_tower_that_learns_is_not_what_captions_are_alike_by(world, sente
 
 
 def test_similarity_without_ratings_is_refused(world, tmp_path):
-    with pytest.raises(DataError, match="0 rated pairs of 'development' to fit relevance"):
+    with pytest.raises(DataError, match="0 rated pairs of 'development' with 0 different likenesses, to fit"):
         train(estimated("similarity"), replace(world, ratings=[]), tmp_path / "run")
 
 
