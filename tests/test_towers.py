@@ -205,42 +205,6 @@ def test_the_text_tower_is_fine_tuned_saved_and_taken_up(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("sets", "match"),
     [
-        (["model.dim=300"], r"Set model\.dim = 384"),
-        (["text.residual=0"], r"Set text\.residual = 0\.1"),
-    ],
-)
-def test_bridges_that_lead_nowhere_are_refused(recipe, tmp_path, sets, match):
-    with pytest.raises(ConfigError, match=match):
-        train(Recipe.read(recipe, sets), tone_world(tmp_path / "tones"), tmp_path / "run")
-
-
-# Fine-tuned text
-
-
-def test_the_text_tower_is_fine_tuned_saved_and_taken_up(recipe, tmp_path):
-    collection = tone_world(tmp_path / "tones")
-    sets = ["text.train=true", "train.max_epochs=1", "train.lr=1e-4"]
-    result = train(Recipe.read(recipe, sets), collection, tmp_path / "run")
-    model = load(result.run)
-    frozen = load(train(Recipe.read(recipe, ["train.max_epochs=0"]), collection, tmp_path / "untrained").run)
-    texts = ["a tone of 200 hertz", "rain"]
-    assert np.abs(model.embed_text(texts) - frozen.embed_text(texts)).max() > 1e-4
-    np.testing.assert_allclose(model.embed_text(texts)[1], model.embed_text("rain")[0], atol=1e-5)
-    _, captions, _ = model.embed_collection(collection, [], collection.captions)
-    again = model.embed_text([caption.text for caption in collection.captions])
-    np.testing.assert_allclose(captions.vectors, again, atol=1e-5)
-    assert any(name.startswith("text.tower.transformer") for name in model.state_dict())
-
-
-def test_one_recipe_of_each_kind_reads(tmp_path):
-    root = Path(__file__).resolve().parent.parent / "recipes"
-    for path in root.glob("*.toml"):
-        assert Recipe.read(path).objectives
-
-
-@pytest.mark.parametrize(
-    ("sets", "match"),
-    [
         (["audio.encoder=yamnett"], "only with YAMNet"),
         (["audio.encoder=yamnett", "audio.bridge=false"], "Did you mean 'yamnet'"),
         (["audio.encoder=cnn14+yamnet"], "YAMNet first"),
