@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import fcntl
 import io
 import os
 import shutil
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from earmark.errors import DataError, Problem
+from earmark.errors import DataError, EarmarkError, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,14 +177,42 @@ def writing(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
+def check_new_folder(path: Path) -> None:
+    """Raises `DataError` where `path` is there and not an empty folder."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise DataError(f"{path}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+
+
+LOCK = ".lock"
+"""The file in a folder that the process at work there holds."""
+
+
+@contextmanager
+def folder_alone(folder: Path, busy: EarmarkError) -> Iterator[None]:
+    """The folder, made if it is not there, for this process alone, however others end.
+
+    Raises `busy` where another process holds it, `DataError` where it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror}). Name another place.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        yield
+
+
 @contextmanager
 def writing_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` to fill; it takes the place of `path` when the block ends without an error.
 
     Raises `DataError` where `path` is there and not an empty folder, or nothing can be written there.
     """
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise DataError(f"{path}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+    check_new_folder(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".earmark-", suffix=".part", dir=path.parent))

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from earmark.errors import DataError
@@ -28,31 +28,37 @@ def process_pool(jobs: int, start: Callable[..., None], *arguments: Any, doing: 
     spawned = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
     stop = spawned.Event()
     pool = ProcessPoolExecutor(jobs, spawned, initializer=_begin, initargs=(stop, start, arguments))
-    try:
-        yield pool
-    except BrokenProcessPool as error:
-        raise DataError(
-            f"a process that {doing} died (out of memory?). Start the command again, with fewer --jobs; what is done "
-            "is kept."
-        ) from error
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with _set_aside(signal.SIGPIPE):  # a process that is gone is an error here, and no silent end
+        try:
+            yield pool
+        except BrokenProcessPool as error:
+            raise DataError(
+                f"a process that {doing} died (out of memory?). Start the command again, with fewer --jobs; what is "
+                "done is kept."
+            ) from error
+        except BaseException:
+            stop.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def interrupts_put_off() -> AbstractContextManager[None]:
+    """Within the block Ctrl-C does nothing, neither here nor in processes that are started."""
+    return _set_aside(signal.SIGINT)
 
 
 @contextmanager
-def interrupts_put_off() -> Iterator[None]:
-    """Within the block Ctrl-C does nothing, neither here nor in processes that are started."""
+def _set_aside(number: signal.Signals) -> Iterator[None]:
+    """Within the block the signal does nothing."""
     if threading.current_thread() is not threading.main_thread():  # only there are signals handled
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def _begin(stop: Any, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -343,6 +344,26 @@ def test_a_killed_command_leaves_no_process_and_goes_on(world, grid, tmp_path):
     for name, of_seed in whole.numbers.items():
         expected = [numbers["text_to_audio"]["mAP"] for numbers in of_seed.values()]
         assert read["runs"][name]["text_to_audio.mAP"]["values"] == expected
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="no pgrep to find the processes by")
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_ctrl_c_and_a_process_that_dies_end_it_at_once_and_say_so(world, grid, tmp_path, interrupted):
+    (tmp_path / "joint.toml").write_text(RECIPE.replace("max_epochs = 6", "max_epochs = 10000\nstop_patience = 10000"))
+    written(tmp_path, 'base = "joint.toml"\nseeds = [0, 1]\n[[run]]\nname = "long"\n')
+    arguments = [*COMMAND, str(grid), "--data", str(world.root), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    process = subprocess.Popen([*arguments, "--split", "validation"], stderr=subprocess.PIPE, text=True)
+    while len(list((tmp_path / "out").rglob("log.jsonl"))) < 2 and process.poll() is None:
+        time.sleep(0.02)
+    if interrupted:
+        process.send_signal(signal.SIGINT)
+    else:
+        listed = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, text=True)
+        os.kill(int(listed.stdout.split()[0]), signal.SIGKILL)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == (130 if interrupted else 2)
+    assert "Traceback" not in told
+    assert interrupted or "a process that trained a run died" in told.splitlines()[-1]
 
 
 def test_a_wrong_grid_ends_the_command_with_2_in_one_line(world, grid, tmp_path):

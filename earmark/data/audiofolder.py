@@ -28,14 +28,13 @@ from earmark.data.tables import (
     Sounds,
     Source,
     check_holdout,
-    check_new,
     hold_out,
     name_splits,
     split_word,
     take_rows,
 )
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.files import Row, check_columns, read_table, read_text, writing_folder
+from earmark.files import Row, check_columns, check_new_folder, read_table, read_text, writing_folder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,7 +63,7 @@ def import_folder(
     there is neither form, a column is missing, or no row can be used.
     """
     folder, root = Path(folder), Path(root)
-    check_new(root)
+    check_new_folder(root)
     check_holdout(holdout)
     if is_file(folder / "clips.csv") and is_file(folder / "captions.csv"):
         if text or holdout is not None:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from earmark.data.collection import Caption, Clip, Collection, relative_path
-from earmark.data.fetch import LOCK, Remote, alone, fetch, is_whole, unpack
+from earmark.data.fetch import Remote, alone, fetch, is_whole, unpack
 from earmark.data.rows import rating_fault, write_tables
 from earmark.errors import DataError, Problem
-from earmark.files import Row, read_table
+from earmark.files import LOCK, Row, read_table
 from earmark.relevance import Rating
 
 SPLITS = ("development", "validation", "evaluation")

@@ -7,7 +7,6 @@ right one. An archive is unpacked aside, and its folder, marked with the archive
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from earmark.errors import DataError
-from earmark.files import umask
+from earmark.files import LOCK, folder_alone, umask
 
 if TYPE_CHECKING:
     import requests
@@ -38,7 +37,6 @@ TIMEOUT = (15, 60)
 """Seconds to wait for a connection, and for more of a file."""
 BLOCK = 1 << 14
 """Bytes that are asked for at once; a cut connection costs less than that."""
-LOCK = ".lock"
 MARK = ".whole"
 """The file in an unpacked folder that says of which archive it is the whole."""
 
@@ -57,16 +55,8 @@ def alone(folder: Path) -> Iterator[None]:
 
     Raises `DataError` where another process is at work in it, or it cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror}). Name another place.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{folder}: another process is fetching into it. Wait, or name another folder.") from None
+    busy = DataError(f"{folder}: another process is fetching into it. Wait, or name another folder.")
+    with folder_alone(folder, busy):
         for left in folder.glob(".*.part"):  # what a killed process was unpacking
             shutil.rmtree(left)
         try:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from earmark.data.clotho import SPLITS
 from earmark.data.collection import LISTS, VECTOR_FILES, Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.files import writing_folder
+from earmark.files import check_new_folder, writing_folder
 from earmark.relevance import Rating
 
 COMPONENTS = 256
@@ -81,8 +81,7 @@ def check_wishes(root: Path, noise: float) -> None:
     """Raises `ConfigError` on a noise below 0 or not finite, `DataError` where `root` is there already."""
     if not (noise >= 0 and math.isfinite(noise)):
         raise ConfigError(f"noise = {noise}; expected 0 or more, such as {NOISE}.")
-    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+    check_new_folder(root)
 
 
 def _rated_splits(source: Collection) -> list[str]:

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.rows import CLIP_COLUMNS, RATING_COLUMNS, is_blank, plain_number
-from earmark.data.tables import Sounds, check_holdout, check_new, hold_out, name_splits, renamed, split_word
+from earmark.data.tables import Sounds, check_holdout, hold_out, name_splits, renamed, split_word
 from earmark.errors import DataError, Problem
-from earmark.files import Row, read_table, read_text
+from earmark.files import Row, check_new_folder, read_table, read_text
 from earmark.relevance import Rating
 
 LFS = "version https://git-lfs.github.com/spec/"
@@ -292,7 +292,7 @@ def import_published(
     of no known layout, the files are of several, or nothing of them can be used.
     """
     root, paths = Path(root), [Path(file) for file in files]
-    check_new(root)
+    check_new_folder(root)
     check_holdout(holdout)
     if audio is not None and not Path(audio).is_dir():
         raise DataError(f"{audio}: not a folder; expected the one with the sounds (--audio).")

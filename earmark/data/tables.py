@@ -21,7 +21,7 @@ from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, is_blank
 from earmark.data.splits import hold_apart
 from earmark.errors import DataError, Problem
-from earmark.files import Row, read_table
+from earmark.files import Row, check_new_folder, read_table
 
 SPLIT_NAMES = {
     "train": "development",
@@ -113,13 +113,7 @@ def _check(source: Source, root: Path, holdout: float | None) -> None:
     check_holdout(holdout)
     if not source.audio.is_dir():
         raise DataError(f"{source.audio}: not a folder; expected the one that the paths start from (--audio).")
-    check_new(root)
-
-
-def check_new(root: Path) -> None:
-    """Raises `DataError` where the folder to write is there already and not empty."""
-    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise DataError(f"{root}: is there already; expected nothing or an empty folder. Delete it, or name another.")
+    check_new_folder(root)
 
 
 def check_holdout(holdout: float | None) -> None:

@@ -6,14 +6,12 @@ are what they were.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any, NamedTuple
 from earmark.data.collection import Collection
 from earmark.data.splits import MONITORED, with_monitor_split
 from earmark.errors import ConfigError, DataError, EarmarkError, Problem
+from earmark.files import folder_alone
 from earmark.learn.estimates import teachers_of
 from earmark.learn.grid import Grid, RunConfig, as_file_name, folder_of
 from earmark.learn.measured import evaluate_run
@@ -29,6 +28,7 @@ from earmark.learn.recipe import Recipe
 from earmark.learn.run import check_same, fingerprint
 from earmark.measure.evaluate import Evaluation
 from earmark.measure.kept import read_about, read_evaluation, write_evaluation
+from earmark.model.text_encoders import Progress
 from earmark.workers import interrupts_put_off, process_pool
 
 FORMAT = 1
@@ -87,7 +87,7 @@ def experiment(
     *,
     split: str,
     jobs: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     report: Callable[[str], None] | None = None,
     working: Callable[[str], None] | None = None,
 ) -> Results:
@@ -101,7 +101,8 @@ def experiment(
         raise ConfigError("WORLD_SIZE is set: an experiment starts its processes itself. Start it without torchrun.")
     out = out.resolve()  # teachers are named by it, from whatever folder
     tasks = _tasks(grid, collection, out, split)
-    with _alone(out):
+    busy = ConfigError(f"{out}: another experiment is at work in it. Wait, or choose another folder.")
+    with folder_alone(out, busy):
         waiting = {task.folder: task for task in tasks if _about(task) is None}
         failed: dict[Path, str] = {}
         total, done = len(tasks), len(tasks) - len(waiting)
@@ -118,22 +119,6 @@ def experiment(
                 if progress:
                     progress("runs", done, total)
         return _results(grid, collection, split, tasks, failed)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """The folder for this process alone. Raises `ConfigError` where another one works in it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / ".lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"{out}: cannot be written ({error.strerror}). Name another place.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{out}: another experiment is at work in it. Wait, or choose another folder.") from None
-        yield
 
 
 def _tasks(grid: Grid, collection: Collection, out: Path, split: str) -> list[Task]:

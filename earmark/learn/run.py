@@ -6,7 +6,6 @@ It holds `config.toml` (the complete recipe, what fed the encoders, the data), `
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import tomli_w
 from earmark.config import read_toml
 from earmark.data.collection import Collection
 from earmark.errors import ConfigError, EarmarkError, Problem
-from earmark.files import write_text
+from earmark.files import LOCK, folder_alone, write_text
 from earmark.learn import processes
 from earmark.learn.estimates import about, teachers_of
 from earmark.learn.recipe import Recipe
@@ -63,12 +62,8 @@ def _held(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> It
         check_same(out / "config.toml", recipe, collection)
     elif out.exists() and (not out.is_dir() or not all(map(_is_left_over, out.iterdir()))):
         raise ConfigError(f"{out}: not empty and not a run. Choose another folder.")
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{out}: another process is training in it. Wait, or choose another folder.") from None
+    busy = ConfigError(f"{out}: another process is training in it. Wait, or choose another folder.")
+    with folder_alone(out, busy):
         for part in out.rglob(".*.part"):  # what a killed process was writing
             part.unlink()
         new = not (out / "config.toml").exists()
@@ -77,7 +72,7 @@ def _held(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> It
         except EarmarkError:
             if new and not (out / "checkpoint").exists():  # nothing was learned: the corrected command may come
                 (out / "config.toml").unlink(missing_ok=True)
-                (out / ".lock").unlink()
+                (out / LOCK).unlink()
                 with suppress(OSError):  # something else is in it
                     out.rmdir()
             raise
@@ -85,7 +80,7 @@ def _held(out: Path, recipe: Recipe, collection: Collection, resume: bool) -> It
 
 def _is_left_over(path: Path) -> bool:
     """Whether a killed process left the file before its run began."""
-    return path.name == ".lock" or (path.name.startswith(".") and path.suffix == ".part")
+    return path.name == LOCK or (path.name.startswith(".") and path.suffix == ".part")
 
 
 def check_same(config: Path, recipe: Recipe, collection: Collection) -> None:

@@ -129,7 +129,7 @@ def _difference(
     part, _, measure = name.partition(".")
     rated = [each.rated for each in (*a, *b) if each.rated is not None]
     if part == "text_to_audio":
-        x, y = ([each.text_to_audio.values[measure] for each in some] for some in (a, b))
+        x, y = ([each.text_to_audio.values[measure].copy() for each in some] for some in (a, b))
         clips = a[0].text_to_audio.clips
     elif len(rated) < len(a) + len(b):
         return None
@@ -140,16 +140,11 @@ def _difference(
     else:
         group = measure.split(".")[1] if measure.startswith("groups.") else None
         return _correlation(name, rated[: len(a)], rated[len(a) :], group, seed, over_queries)
-    x, y = _alike(x, y)
+    for u, v in zip(x, y, strict=True):  # what one leaves undefined counts for neither
+        u[np.isnan(v)] = v[np.isnan(u)] = np.nan
     values = [stats.mean_defined(u)[0] - stats.mean_defined(v)[0] for u, v in zip(x, y, strict=True)]
     over_all = stats.compare_means_of_seeds(np.stack(x), np.stack(y), clips, seed=seed) if over_queries else UNDEFINED
     return SeedDifference(name, values, stats.compare_seeds(values), over_all)
-
-
-def _alike(x: Sequence[Floats], y: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
-    """Both with only those values of a seed that both define."""
-    without = [np.isnan(u) | np.isnan(v) for u, v in zip(x, y, strict=True)]
-    return tuple([np.where(gone, np.nan, each) for gone, each in zip(without, some, strict=True)] for some in (x, y))  # type: ignore[return-value]
 
 
 def _correlation(
