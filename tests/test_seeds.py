@@ -121,6 +121,9 @@ def test_the_better_setting_is_higher_in_every_measure_and_seed(world):
     for each in found.values():
         assert each.over_seeds.difference == pytest.approx(np.mean(each.values))
         assert each.over_all.difference == pytest.approx(np.mean(each.values), abs=1e-9)
+    numbers = [spreads([each.numbers() for each in some]) for some in (good, bad)]
+    for name in COMPARED:  # the same differences as those of the two settings' own numbers
+        assert found[name].over_seeds.difference == pytest.approx(numbers[0][name].mean - numbers[1][name].mean)
     for name in ("text_to_audio.mAP", "ratings.spearman"):
         assert min(found[name].values) > 0
         assert found[name].over_seeds.interval.low > 0
