@@ -24,6 +24,7 @@ COMMANDS = [
     ("evaluate",),
     ("compare",),
     ("experiment",),
+    ("score",),
     ("embed",),
     ("doctor",),
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import soundfile
 
 from earmark.data import clotho
 from earmark.data.clotho import Counts, from_folder, table_1
@@ -50,7 +51,12 @@ def publish(source: Path, split: str) -> None:
     """Writes one split in the published layout: 20 clips, 2 rated captions of 17 clips each, 18 distinct."""
     every = list(enumerate(names(split)))
     text = [[f"{split} {k} text {place}" for place in range(1, 6)] for k, _ in every]
-    meta = {"keywords": "rain;wind", "sound_id": "12", "license": "http://cc/by"}
+    meta = {
+        "keywords": "rain;wind",
+        "sound_id": "12",
+        "start_end_samples": "[139264, 1293089]",
+        "license": "http://cc/by",
+    }
     write(
         source / "captions" / f"clotho_captions_{split}.csv",
         [{"file_name": name} | {f"caption_{p + 1}": text[k][p] for p in range(5)} for k, name in every],
@@ -135,6 +141,7 @@ def test_the_publications_are_joined(source: Path, tmp_path: Path) -> None:
             assert (clip.split, clip.more["file_name"]) == (split, name)
             assert found.audio_path(clip) == source / "audio" / split / name
             assert clip.more["sound_id"] == ("" if name == "Bär ☃.wav" else "12")
+            assert clip.more["duration_s"] == ("" if name == "Bär ☃.wav" else "26.164")
     captions = {caption.caption_id: caption for caption in found.captions}
     for split in clotho.SPLITS:
         assert captions[tid(split, 4, 1)].text == f"{split} 4 text 2"
@@ -142,6 +149,28 @@ def test_the_publications_are_joined(source: Path, tmp_path: Path) -> None:
         assert captions[tid(split, 4, 1)].more == {"text_grrel": "", "tokens": "['a', 'b']"}
     first = found.rated("validation")[0]
     assert (first.caption_id, first.clip_id, first.rating, first.group) == (tid("validation", 3, 2), "v00=", 100, "C15")
+
+
+@pytest.mark.parametrize(
+    ("cell", "seconds"),
+    [
+        ("[0, 44100]", "1.000"),
+        ("[757760,1851440]", "24.800"),
+        ("", ""),
+        ("[5]", ""),
+        ("[5, 5]", ""),
+        ("[9, 5]", ""),
+        ("[1, 2, 3]", ""),
+        ("[-1, 5]", ""),
+        ("nan", ""),
+        ("[0, 1" + "0" * 5000 + "]", ""),
+    ],
+)
+def test_a_clips_length_is_that_of_its_samples(source: Path, tmp_path: Path, cell: str, seconds: str) -> None:
+    for path in (source / "meta").iterdir():
+        path.write_bytes(path.read_bytes().replace(b"[139264, 1293089]", cell.encode()))
+    found, _ = made(source, tmp_path)
+    assert {clip.more["duration_s"] for clip in found.clips} == {seconds, ""}
 
 
 def test_texts_that_differ_are_kept_both_and_listed(source: Path, tmp_path: Path) -> None:
@@ -358,6 +387,15 @@ def test_real_names_survive(real: tuple[Collection, clotho.Report]) -> None:
     there = [clip for clip in found.clips if clip.path]
     assert sorted(found.audio_path(clip).name for clip in there) == sorted(c.more["file_name"] for c in there)
     assert all(found.audio_path(clip).is_file() for clip in there)
+
+
+def test_real_lengths_are_those_of_the_sounds(real: tuple[Collection, clotho.Report]) -> None:
+    found, _ = real
+    assert sum(bool(clip.more["duration_s"]) for clip in found.clips) == 2653 + 763 + 739
+    there = [clip for clip in found.clips if clip.path and clip.more["duration_s"]]
+    seconds = [soundfile.info(found.audio_path(clip)).duration for clip in there]
+    assert [clip.more["duration_s"] for clip in there] == [f"{each:.3f}" for each in seconds]
+    assert len(there) == 5
 
 
 def test_real_ratings_are_the_proxys(real: tuple[Collection, clotho.Report], real_data: Path) -> None:

@@ -88,6 +88,7 @@ def test_relate(real_data: Path, tmp_path: Path) -> None:
     owner = {caption.caption_id: caption.clip_id for caption in found.captions}
     assert all(owner[rating.caption_id] == rating.clip_id for rating in found.ratings)
     assert Counter(rating.more["anchor label"] for rating in found.ratings) == {"False": 24660, "True": 4110}
+    assert all(r.group == {"True": "anchor", "False": ""}[r.more["anchor label"]] for r in found.ratings)
     assert set(found.ratings[0].more) == {"audio type", "anchor label", "in RELATE dataset", "in AudioCaps"}
     assert {rating.rating for rating in found.ratings} == set(range(0, 101, 10))
 

@@ -166,7 +166,7 @@ def test_means_over_seeds_and_clips_equal_a_loop_over_the_same_draws():
     found = stats.compare_means_of_seeds(a, b, clips, replicates=50)
     kept = [query for query in range(36) if query != 5]
     drawn = []
-    for w_clips, w_seeds in stats._drawn([12, 4], 16, 50, 0):
+    for w_clips, w_seeds in stats.draws([12, 4], 16, 50, 0):
         for of_clips, of_seeds in zip(w_clips, w_seeds, strict=True):
             weights = [[of_seeds[s] * of_clips[q // 3] for q in kept] for s in range(4)]
             drawn.append(np.average((a - b)[:, kept], weights=weights))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ import torch
 from worlds import RECIPE, tone_world, vector_world
 
 import earmark
+from earmark.analyse.calibrate import fit
 from earmark.config import override
 from earmark.errors import ConfigError, DataError
 from earmark.learn.card import write_card
@@ -283,6 +285,21 @@ print(json.dumps([url, again, embedded(earmark.load(run), file), embedded(back, 
     assert 'earmark.load("me/tones")' in held["README.md"].decode()
     assert f'earmark.load("{tones.run}")' in (tones.run / "card.md").read_text()
     assert str(tmp_path / "hf") in source
+
+
+def test_a_map_to_ratings_goes_along_and_fits_the_weights_there(tones, server, at_hub, tmp_path):
+    run = tmp_path / "rated"
+    shutil.copytree(tones.run, run)
+    rng = np.random.default_rng(0)
+    fit(rng.random(60), 100 * rng.random(60), np.arange(60) // 5).write(run)
+    code = """
+from earmark.analyse.calibrate import Calibration
+earmark.load(sys.argv[1]).push_to_hub("me/rated")
+folder = Path(earmark.load("me/rated").source).parent
+print(json.dumps([Calibration.read(folder) == Calibration.read(Path(sys.argv[1])), Calibration.read(folder).captions]))
+"""
+    assert at_hub(code, run) == [True, 12]
+    assert server.repos["me/rated"][-1]["calibration.json"] == (run / "calibration.json").read_bytes()
 
 
 def test_a_model_from_the_hub_can_be_pushed_on_and_loaded_at_a_revision_and_offline(tones, server, at_hub):

@@ -154,7 +154,7 @@ def test_multiplicities_are_those_of_draws_with_replacement() -> None:
 def test_replicates_are_the_statistic_of_repeated_pairs() -> None:
     x, y, captions, clips = rated_pairs(np.random.default_rng(3), captions=12, clips=30)
     found = stats._spearman_replicates([x], y, captions, clips, 5, seed=7)[0]
-    ((w_captions, w_clips),) = stats._drawn([12, len(np.unique(clips))], len(x), 5, seed=7)
+    ((w_captions, w_clips),) = stats.draws([12, len(np.unique(clips))], len(x), 5, seed=7)
     clip_codes = np.unique(clips, return_inverse=True)[1]
     for value, of_captions, of_clips in zip(found, w_captions, w_clips, strict=True):
         times = (of_captions[captions] * of_clips[clip_codes]).astype(int)

@@ -93,6 +93,12 @@ def load(path: Name, rate: int | None = None) -> Sound:
     return Sound(joined, rate or native_rate, tuple(problems), channels, native_rate)
 
 
+def native_rate(path: Name) -> int:
+    """Hz of the file, and of the `blocks` for which no rate is asked; only its head is read. Raises as `load`."""
+    with closing(_pieces(path, None, [])) as pieces:
+        return int(next(pieces)[0])
+
+
 def blocks(
     path: Name, rate: int | None = None, seconds: float = 10.0, problems: list[str] | None = None
 ) -> Iterator[Samples]:

@@ -11,7 +11,8 @@ split is told by the file's name (`val.csv`, `xacle_train.csv`), RELATE's by its
 | XACLE, RELATE | the sound's name | `{clip_id}#{k}` | once |
 | DCASE 2025 | the sound's name | `{clip_id}#{k}` | once |
 
-A rated text is a caption of the very clip that it was played with, once a pair; scores of 0–10 become 0–100.
+A rated text is a caption of the very clip that it was played with, once a pair; scores of 0–10 become 0–100. RELATE's
+ratings whose `anchor label` is True have the group `anchor`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ LFS = "version https://git-lfs.github.com/spec/"
 """How a Git-LFS pointer begins, which stands where the data was not fetched."""
 EXCLUDED = "excluded"
 """What RELATE calls ratings that are in none of its splits."""
+ANCHOR = "anchor"
+"""The group of RELATE's ratings of pairs by which the study checked its raters."""
 
 
 class Item(NamedTuple):
@@ -54,6 +57,8 @@ class Item(NamedTuple):
     rater_id: str = ""
     score: str | None = None
     """0–10; None where nobody rated."""
+    group: str = ""
+    """How the rated pair was chosen."""
     rating_more: Mapping[str, str] = {}
 
 
@@ -116,7 +121,7 @@ def _wavcaps(cells: Mapping[str, str], stem: str) -> list[Item]:
     return [Item(wav or f"{stem}/{bare}", text, names, clip_more=more) for text in texts]
 
 
-def _rated(cells: Mapping[str, str], sound: str, split: str = "") -> list[Item]:
+def _rated(cells: Mapping[str, str], sound: str, split: str = "", group: str = "") -> list[Item]:
     name = cells[sound].lstrip("/")
     if is_blank(name):
         raise ValueError(f"{sound} is blank; expected a sound's name")
@@ -129,13 +134,15 @@ def _rated(cells: Mapping[str, str], sound: str, split: str = "") -> list[Item]:
             split=split,
             rater_id=cells["listener_id"],
             score=cells["score"],
+            group=group,
             rating_more=more,
         )
     ]
 
 
 def _relate(cells: Mapping[str, str], stem: str) -> list[Item]:
-    return _rated(cells, "wavname", cells.get("in RELATE dataset", ""))
+    group = ANCHOR if cells.get("anchor label", "").strip().lower() == "true" else ""
+    return _rated(cells, "wavname", cells.get("in RELATE dataset", ""), group)
 
 
 def _xacle(cells: Mapping[str, str], stem: str) -> list[Item]:
@@ -444,4 +451,4 @@ def _rating(item: Item) -> Rating:
     if plain_number(score, 0, 10) is None:
         raise ValueError(f"score {_short(score)}; expected a plain number 0–10. Check the export's scale")
     more = renamed(item.rating_more, item.rating_more, RATING_COLUMNS)
-    return Rating("", item.clip_id, float(Decimal(score) * 10), rater_id=item.rater_id, more=more)
+    return Rating("", item.clip_id, float(Decimal(score) * 10), item.group, item.rater_id, more=more)

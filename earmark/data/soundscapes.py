@@ -227,7 +227,8 @@ def _collection(root: Path, seed: int, made: Sequence[_Made]) -> Collection:
     splits = _splits(seed, len(made))
     clips, captions = [], []
     for clip, split in zip(made, splits, strict=True):
-        truth = {"duration_s": f"{clip.duration_s:.3f}", "events": "|".join(map(str, clip.events))}
+        events = "|".join(map(str, clip.events))
+        truth = {"duration_s": f"{clip.duration_s:.3f}", "event_count": str(len(clip.events)), "events": events}
         clips.append(Clip(clip.clip_id, _path(clip.clip_id), split, clip.clip_id, truth))
         for caption_id, text, said in clip.captions:
             says = {

@@ -337,4 +337,4 @@ def _limits(recipe: Recipe, collection: Collection) -> Iterator[str]:
         for source in sources:
             yield f"The pretrained audio weights learned from {source} may overlap with the data."
     yield "It knows the kinds of sounds and the language of its captions; for others its cosines may mean little."
-    yield "A cosine ranks; it is no probability, and no rating until it is fitted to ratings."
+    yield "A cosine ranks; it is no probability, and no rating until a map is fitted (`earmark score --fit`)."

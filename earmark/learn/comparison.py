@@ -13,6 +13,7 @@ from earmark.data.splits import MONITORED
 from earmark.errors import DataError, Problem
 from earmark.files import write_table, write_text
 from earmark.learn.experiment import Results, texts_of
+from earmark.markdown import row, table
 from earmark.measure import stats
 from earmark.measure.evaluate import Evaluation, without_nan
 from earmark.measure.seeds import RATINGS, RETRIEVAL, SHOWN, SeedDifference, Spread, differences, spreads
@@ -172,12 +173,17 @@ def _measures(comparison: Comparison) -> Iterator[str]:
         }
         if not shown:
             continue
-        yield _row(["run", "seeds", *shown])
-        yield _row(["---", *["---:"] * (len(shown) + 1)])
-        for run, found in comparison.spreads.items():
-            seeds = str(len(comparison.results.evaluations[run]))
-            yield _row([run, seeds, *(_cell(comparison, run, found.get(name), name) for name in shown.values())])
-        yield ""
+        yield from table(
+            ["run", "seeds", *shown],
+            (
+                [
+                    run,
+                    str(len(comparison.results.evaluations[run])),
+                    *(_cell(comparison, run, found.get(name), name) for name in shown.values()),
+                ]
+                for run, found in comparison.spreads.items()
+            ),
+        )
 
 
 def _cell(comparison: Comparison, run: str, found: Spread | None, name: str) -> str:
@@ -198,11 +204,11 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         yield "Differences paired by seed, with 95 % intervals: Student's t over seeds (what other seeds would give on"
         yield "these queries), and a bootstrap over seeds, captions and clips (what other queries would give too)."
     yield ""
-    yield _row(["run − against", "measure", "difference", "over seeds", "over seeds, captions, clips", "higher in"])
-    yield _row(["---", "---", "---:", "---:", "---:", "---:"])
+    yield row(["run − against", "measure", "difference", "over seeds", "over seeds, captions, clips", "higher in"])
+    yield row(["---", "---", "---:", "---:", "---:", "---:"])
     for pair in comparison.compared:
         for at, each in enumerate(pair.found):
-            yield _row(
+            yield row(
                 [
                     f"{pair.run} − {pair.against}" if not at else "",
                     SHOWN[each.measure],
@@ -212,10 +218,6 @@ def _differences(comparison: Comparison) -> Iterator[str]:
                     f"{_higher(each)} of {len(pair.seeds)}",
                 ]
             )
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -242,8 +244,8 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A row a run and measure, then a row a difference and measure, by the names of `COLUMNS`."""
     results = comparison.results
     of_all = {"collection": results.collection.name, "kind": results.collection.kind, "split": results.split}
-    for row in _rows(comparison):
-        yield of_all | row
+    for each in _rows(comparison):
+        yield of_all | each
 
 
 def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
@@ -320,6 +322,6 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def write_tables(comparison: Comparison, out: Path) -> None:
     """Writes `tables.md`, `tables.csv` and `tables.json`, each whole or not at all."""
     write_text(out / "tables.md", markdown(comparison))
-    plain = ({key: "" if value != value else value for key, value in row.items()} for row in rows(comparison))
+    plain = ({key: "" if value != value else value for key, value in each.items()} for each in rows(comparison))
     write_table(out / "tables.csv", COLUMNS, plain)
     write_text(out / "tables.json", json.dumps(as_json(comparison), indent=2, ensure_ascii=False) + "\n")

@@ -64,7 +64,7 @@ def _columns(**columns: ArrayLike) -> list[Floats]:
     return list(found.values())
 
 
-def _codes(name: str, ids: ArrayLike, length: int) -> Ints:
+def codes_of(name: str, ids: ArrayLike, length: int) -> Ints:
     """Whole numbers from 0 in place of the ids, in the ids' sorted order."""
     array = np.asarray(ids)
     if array.shape != (length,):
@@ -75,7 +75,7 @@ def _codes(name: str, ids: ArrayLike, length: int) -> Ints:
 # Ranks and correlations
 
 
-class _Ranks:
+class Ranks:
     """The midranks of fixed numbers under changing weights: sorted once, then cumulative weights."""
 
     def __init__(self, *keys: NDArray[Any]) -> None:
@@ -89,10 +89,9 @@ class _Ranks:
 
     def __call__(self, weights: Floats) -> Floats:
         """[replicate, item] the weight below each item's group of ties, and half of the group's."""
-        of_group = np.add.reduceat(weights[:, self.order], self.starts, axis=1)
+        of_group = np.add.reduceat(np.take(weights, self.order, axis=1), self.starts, axis=1)
         middle: Floats = np.cumsum(of_group, axis=1) - of_group / 2
-        ranks: Floats = middle[:, self.group]
-        return ranks
+        return np.take(middle, self.group, axis=1)
 
 
 class _Spearman:
@@ -105,7 +104,7 @@ class _Spearman:
         self.sizes = np.bincount(lists)
         self.starts = np.cumsum(self.sizes) - self.sizes
         # Ranks go on from list to list: a list's own ranks plus a constant, which its mean takes away.
-        self.ranks = _Ranks(lists, x[self.order]), _Ranks(lists, y[self.order])
+        self.ranks = Ranks(lists, x[self.order]), Ranks(lists, y[self.order])
 
     def __call__(self, weights: Floats) -> Floats:
         """[replicate, list] ρ for weights [replicate, pair], NaN where either side is constant."""
@@ -140,7 +139,7 @@ def spearman(x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> fl
     return float(_Spearman(x, y)(w[None])[0, 0]) if len(x) else np.nan
 
 
-def _constant(x: Floats) -> bool:
+def is_constant(x: Floats) -> bool:
     """Whether no two numbers differ; true of none at all, and decided without the rounding of a variance."""
     return len(x) == 0 or bool((x == x[0]).all())
 
@@ -148,7 +147,7 @@ def _constant(x: Floats) -> bool:
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """Pearson's r; NaN where `x` or `y` is constant."""
     columns = _columns(x=x, y=y)
-    if any(_constant(column) for column in columns):
+    if any(is_constant(column) for column in columns):
         return np.nan
     u, v = (c / np.abs(c).max() for c in (column - column.mean() for column in columns))  # so that no square overflows
     return float(np.clip(u @ v / np.sqrt((u @ u) * (v @ v)), -1, 1))
@@ -159,19 +158,19 @@ def kendall(x: ArrayLike, y: ArrayLike) -> float:
     from scipy.stats import kendalltau
 
     x, y = _columns(x=x, y=y)
-    return np.nan if _constant(x) or _constant(y) else float(kendalltau(x, y).statistic)
+    return np.nan if is_constant(x) or is_constant(y) else float(kendalltau(x, y).statistic)
 
 
 def spearman_within(lists: ArrayLike, x: ArrayLike, y: ArrayLike) -> Floats:
     """[list] Spearman's ρ among the pairs of each list (a caption's), NaN where undefined; lists in sorted order."""
     x, y = _columns(x=x, y=y)
-    return _Spearman(x, y, _codes("lists", lists, len(x)))(np.ones((1, len(x))))[0] if len(x) else np.empty(0)
+    return _Spearman(x, y, codes_of("lists", lists, len(x)))(np.ones((1, len(x))))[0] if len(x) else np.empty(0)
 
 
 def kendall_within(lists: ArrayLike, x: ArrayLike, y: ArrayLike) -> Floats:
     """[list] Kendall's τ-b among the pairs of each list, NaN where undefined; lists in sorted order."""
     x, y = _columns(x=x, y=y)
-    codes = _codes("lists", lists, len(x))
+    codes = codes_of("lists", lists, len(x))
     order = np.argsort(codes, kind="stable")
     x, y, codes = x[order], y[order], codes[order]
     sums = np.zeros((3, codes.max(initial=-1) + 1))
@@ -211,7 +210,7 @@ def _multiplicities(units: int, replicates: int, rng: np.random.Generator) -> Fl
     return np.bincount(drawn.ravel(), minlength=replicates * units).reshape(replicates, units).astype(np.float64)
 
 
-def _drawn(units: Sequence[int], size: int, replicates: int, seed: int) -> Iterator[list[Floats]]:
+def draws(units: Sequence[int], size: int, replicates: int, seed: int) -> Iterator[list[Floats]]:
     """Blocks of replicates: the multiplicities of each kind of unit, each kind from its own stream of draws."""
     streams = np.random.default_rng(seed).spawn(len(units))
     step = max(1, BLOCK // max(size, 1))
@@ -232,14 +231,14 @@ def percentile_interval(replicates: ArrayLike, level: float = 0.95) -> Interval:
 
 def _mean_replicates(values: Floats, clips: ArrayLike, replicates: int, seed: int) -> Floats:
     """[replicate] the mean over the defined values of the clips drawn; none for fewer than two clips."""
-    codes = _codes("clips", clips, len(values))
+    codes = codes_of("clips", clips, len(values))
     defined = ~np.isnan(values)
     codes = np.unique(codes[defined], return_inverse=True)[1]
     counts = np.bincount(codes)
     if len(counts) < 2:
         return np.empty(0)
     sums = np.bincount(codes, values[defined])
-    found = [(w @ sums) / (w @ counts) for (w,) in _drawn([len(counts)], len(counts), replicates, seed)]
+    found = [(w @ sums) / (w @ counts) for (w,) in draws([len(counts)], len(counts), replicates, seed)]
     return np.concatenate(found)
 
 
@@ -259,10 +258,10 @@ def _pair_weights(
     captions: ArrayLike, clips: ArrayLike, pairs: int, replicates: int, seed: int
 ) -> Iterator[tuple[Floats, Floats, Ints, Ints]]:
     """Blocks of caption and clip multiplicities, with each pair's caption and clip; none for fewer than two of each."""
-    rows, columns = _codes("captions", captions, pairs), _codes("clips", clips, pairs)
+    rows, columns = codes_of("captions", captions, pairs), codes_of("clips", clips, pairs)
     units = rows.max(initial=-1) + 1, columns.max(initial=-1) + 1
     if min(units) >= 2:
-        for w_captions, w_clips in _drawn(units, pairs, replicates, seed):
+        for w_captions, w_clips in draws(units, pairs, replicates, seed):
             yield w_captions, w_clips, rows, columns
 
 
@@ -311,7 +310,7 @@ def spearman_within_interval(
     """
     x, y = _columns(x=x, y=y)
     found = [np.empty(0)]
-    within = _Spearman(x, y, _codes("captions", captions, len(x))) if len(x) else None
+    within = _Spearman(x, y, codes_of("captions", captions, len(x))) if len(x) else None
     for w_captions, w_clips, _, columns in _pair_weights(captions, clips, len(x), replicates, seed):
         assert within is not None
         rho = within(w_clips[:, columns])
@@ -336,7 +335,7 @@ def sign_flip_p(differences: ArrayLike, clips: ArrayLike, *, permutations: int =
     defined = ~np.isnan(values)
     if not defined.any():
         return np.nan
-    sums = np.bincount(_codes("clips", clips, len(values))[defined], values[defined])
+    sums = np.bincount(codes_of("clips", clips, len(values))[defined], values[defined])
     sums = sums[sums != 0]  # their signs change nothing
     far = abs(sums.sum()) - 1e-12 * np.abs(sums).sum()
     if 2 ** min(len(sums), 64) <= permutations:
@@ -427,13 +426,13 @@ def compare_means_of_seeds(
         raise DataError(f"b: shape {second.shape}; expected [seed, query] as a has it: {first.shape}.")
     values = first - second
     kept = ~np.isnan(values).any(axis=0)
-    codes = _codes("clips", clips, values.shape[1])[kept]
+    codes = codes_of("clips", clips, values.shape[1])[kept]
     codes = np.unique(codes, return_inverse=True)[1]
     counts = np.bincount(codes)
     sums = np.stack([np.bincount(codes, each, minlength=len(counts)) for each in values[:, kept]])
     drawn = [np.empty(0)]
     if len(counts) >= 2:
-        for w_clips, w_seeds in _drawn([len(counts), len(values)], len(counts) + len(values), replicates, seed):
+        for w_clips, w_seeds in draws([len(counts), len(values)], len(counts) + len(values), replicates, seed):
             drawn.append(((w_seeds @ sums) * w_clips).sum(axis=1) / (w_clips @ counts) / len(values))
     mean = float(values[:, kept].mean()) if kept.any() else np.nan
     return _difference(mean, np.concatenate(drawn), level, int(kept.sum()))

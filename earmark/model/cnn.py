@@ -6,6 +6,7 @@ the published checkpoints. Batch-norm counts the clips' own frames only, so padd
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -31,29 +32,39 @@ class Cnn(LogMelTower):
     """Sizes of the kernels within a block."""
     widths: tuple[int, ...]
     """Channels of the blocks, in units of `width`."""
+    last_pool: int = 2
+    """Of the last block: 2 halves frames and bands as the others do, 1 keeps them."""
+    remedy: str = "Use audio.width = 64, and audio.hidden = 0."
+    """What to do where a checkpoint does not fit."""
 
     def __init__(self, *, width: int = 64, dropout: float = 0.2, settings: LogMel = PAPER) -> None:
         """`width` are the channels of the first block, 64 as published; `dropout` is that of the blocks."""
-        super().__init__(settings, least_samples(2 ** len(self.widths), settings.rate, settings))
+        pools = [2] * (len(self.widths) - 1) + [self.last_pool]
+        super().__init__(settings, least_samples(math.prod(pools), settings.rate, settings))
         self.dropout = dropout
         self.size = width * self.widths[-1]
         channels = [1, *(width * each for each in self.widths)]
         self.bn0 = nn.BatchNorm2d(settings.n_mels)
         for place, (inputs, outputs) in enumerate(pairwise(channels), start=1):
-            self.add_module(f"conv_block{place}", _ConvBlock(inputs, outputs, self.kernels))
+            self.add_module(f"conv_block{place}", _ConvBlock(inputs, outputs, self.kernels, pools[place - 1]))
         self.apply(kaiming)
 
     def forward(self, windows: Sequence[Tensor]) -> Tensor:
         """[clip, size] from log-mels [frame, band] of 2^blocks frames or more."""
+        return _pooled(*self.steps(windows))
+
+    def steps(self, windows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """[clip, step, size], the mean over bands of what the blocks make of log-mels, and how many are each clip's."""
         device = self.bn0.weight.device
         lengths = torch.tensor([len(each) for each in windows], device=device)
         x = nn.utils.rnn.pad_sequence([each.to(device) for each in windows], batch_first=True)  # [clip, frame, band]
         x = _norm(self.bn0, x.unsqueeze(2), lengths).transpose(2, 3)  # bands are what bn0 normalises
         for place in range(len(self.widths)):
-            x = self.get_submodule(f"conv_block{place + 1}")(x, lengths)
-            x = F.dropout(x, self.dropout, self.training)
-            lengths = lengths // 2
-        return _pooled(x.mean(dim=2), lengths)
+            block = self.get_submodule(f"conv_block{place + 1}")
+            assert isinstance(block, _ConvBlock)
+            x = F.dropout(block(x, lengths), self.dropout, self.training)
+            lengths = lengths // block.pool
+        return x.mean(dim=2), lengths
 
     def load(self, path: Path, fc1: nn.Linear | None = None) -> None:
         """Takes the layers, and `fc1` on top of them, from a published checkpoint of PANNs.
@@ -67,11 +78,12 @@ class Cnn(LogMelTower):
         state = state.get("model", state) if isinstance(state, dict) else {}
         above = {f"fc1.{name}": value for name, value in fc1.state_dict().items()} if fc1 else {}
         own = self.state_dict() | above
-        wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
+        state = state if isinstance(state, dict) else {}
+        wrong = [name for name, value in own.items() if getattr(state.get(name), "shape", None) != value.shape]
         if wrong:
             raise DataError(
                 f"{path}: {len(wrong)} of {len(own)} layers are missing or of another shape, {wrong[0]} first; "
-                f"expected {type(self).__name__} of 64 bands. Use audio.width = 64, and audio.hidden = 0."
+                f"expected {type(self).__name__} of 64 bands. {self.remedy}"
             )
         self.load_state_dict({name: state[name] for name in self.state_dict()})
         if fc1:
@@ -103,15 +115,15 @@ CNNS: dict[str, type[Cnn]] = {"cnn14": Cnn14, "cnn10": Cnn10, "cnn6": Cnn6}
 
 
 class _ConvBlock(nn.Module):
-    """(Convolution, batch-norm, ReLU) once or twice, then 2 × 2 average pooling. Frames past a clip's end stay 0.
+    """(Convolution, batch-norm, ReLU) once or twice, then average pooling. Frames past a clip's end stay 0.
 
     x is [clip, frame, band, channel] in memory throughout ("channels last"), which is what processors and GPUs
     convolve fastest.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernels: Sequence[int]) -> None:
+    def __init__(self, inputs: int, outputs: int, kernels: Sequence[int], pool: int = 2) -> None:
         super().__init__()
-        self.steps = len(kernels)
+        self.steps, self.pool = len(kernels), pool
         for step, kernel in enumerate(kernels, start=1):
             convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
             self.add_module(f"conv{step}", convolution.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
@@ -119,15 +131,15 @@ class _ConvBlock(nn.Module):
             inputs = outputs
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """[clip, frame, band, channel] → half the frames and bands."""
+        """[clip, frame, band, channel] → 1 / `pool` of the frames and bands."""
         for step in range(1, self.steps + 1):
             convolution, norm = self.get_submodule(f"conv{step}"), self.get_submodule(f"bn{step}")
             assert isinstance(convolution, nn.Conv2d)
             assert isinstance(norm, nn.BatchNorm2d)
             x = _norm(norm, _convolved(convolution, x), lengths, F.relu)
-        x = F.avg_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
-        half = _own(lengths // 2, x.shape[1])  # an odd last frame goes, in a batch as alone
-        return x if half.all() else x * half[:, :, None, None]
+        x = F.avg_pool2d(x.permute(0, 3, 1, 2), self.pool).permute(0, 2, 3, 1)
+        own = _own(lengths // self.pool, x.shape[1])  # an odd last frame goes, in a batch as alone
+        return x if own.all() else x * own[:, :, None, None]
 
 
 def _convolved(convolution: nn.Conv2d, x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ ZIPPED = {"yamnet": ("YamNet_w8a8.onnx.zip", ("model.onnx", "model.data"), ("yam
 HUB = {
     "all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2",
     "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
+    "gpt2": "openai-community/gpt2",
 }
 """Short model name → its name at the hub; a name with a `/` is the hub's own."""
 

@@ -7,17 +7,27 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from earmark.audio.cache import FeatureCache, Features
 from earmark.data.collection import Clip, Collection
 from earmark.errors import DataError
-from earmark.model.frozen import Frozen
-from earmark.model.towers import AudioTower
 
 Place = Path | DataError
 """Where a clip's sound is, or why it is nowhere."""
+
+
+class Reader(Protocol):
+    """What makes features of a sound: a tower, a frozen one, or whatever else has these two."""
+
+    @property
+    def made_by(self) -> str:
+        """What decides the features: the key of the cache."""
+
+    def read(self, path: Path) -> Features:
+        """The features of a sound file. Raises `DataError` where it holds no sound."""
 
 
 def place_of(collection: Collection, clip: Clip) -> Place:
@@ -28,7 +38,7 @@ def place_of(collection: Collection, clip: Clip) -> Place:
         return error
 
 
-def read_one(reader: AudioTower | Frozen, cache: FeatureCache, place: Place) -> Features | DataError:
+def read_one(reader: Reader, cache: FeatureCache, place: Place) -> Features | DataError:
     """The features of a sound, from the cache or made, or why there are none."""
     if isinstance(place, DataError):
         return place
@@ -38,7 +48,7 @@ def read_one(reader: AudioTower | Frozen, cache: FeatureCache, place: Place) -> 
         return error if isinstance(error, DataError) else DataError(str(error))
 
 
-def read_all(reader: AudioTower | Frozen, places: Sequence[Place]) -> Iterator[Features | DataError]:
+def read_all(reader: Reader, places: Sequence[Place]) -> Iterator[Features | DataError]:
     """What came of each sound, in order; all cores read."""
     cache = FeatureCache(reader.made_by)  # what is looked up late is looked up here, before there are threads
     with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:

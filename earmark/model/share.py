@@ -1,7 +1,7 @@
-"""A run at the hub: three files go up in one commit, and the same three come down.
+"""A run at the hub: three files go up in one commit, and the same three come down; a fourth where the run has it.
 
-`config.toml`, `model.safetensors`, and the card, which is `card.md` at home and `README.md` at the hub. Checkpoints,
-logs and locks stay at home, and nothing is pickled.
+`config.toml`, `model.safetensors`, and the card, which is `card.md` at home and `README.md` at the hub; and
+`calibration.json`, by which cosines become ratings. Checkpoints, logs and locks stay at home, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from earmark.model.settings import DualEncoderConfig, Inputs
 from earmark.model.towers import VECTORS
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
+CALIBRATION = "calibration.json"
+"""Where `earmark score --fit` was run: it goes by the weights' fingerprint, so it is good wherever they are."""
 CARDS = ("card.md", "README.md")
 """The card's names, at home and at the hub."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
@@ -88,7 +90,8 @@ def push(folder: Path, repo_id: str, *, private: bool | None, token: str | bool 
 
         api = HfApi(token=token)
         api.create_repo(repo_id, private=private, exist_ok=True)
-        files: dict[str, Any] = {CARDS[1]: text.encode(), **{name: folder / name for name in (CONFIG, WEIGHTS)}}
+        here = [name for name in (CONFIG, WEIGHTS, CALIBRATION) if (folder / name).is_file()]
+        files: dict[str, Any] = {CARDS[1]: text.encode(), **{name: folder / name for name in here}}
         added = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=file) for name, file in files.items()]
         return str(api.create_commit(repo_id, added, commit_message=commit_message).commit_url)
 
@@ -101,7 +104,7 @@ def fetched(name: str, *, revision: str | None = None, token: str | bool | None 
     with _told(f"{name}: no such folder here, and not fetched"):
         from huggingface_hub import snapshot_download
 
-        wanted = [CONFIG, WEIGHTS, *CARDS]
+        wanted = [CONFIG, WEIGHTS, CALIBRATION, *CARDS]
         folder = Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted))
     missing = [file for file in (CONFIG, WEIGHTS) if not (folder / file).is_file()]
     if missing:

@@ -1,0 +1,1 @@
+"""Why pairs are rated as they are, and what rating people would give."""

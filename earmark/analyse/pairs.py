@@ -1,0 +1,128 @@
+"""A collection's rated pairs, and what the rows of its tables say of them.
+
+A column is named by its table: `clips.split`, `captions.partial`, `ratings.rater_id`. A condition is
+`TABLE.COLUMN=VALUE`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from earmark.analyse.features import Features
+from earmark.data.collection import LISTS, Caption, Clip, Collection
+from earmark.errors import ConfigError
+from earmark.relevance import Rating
+
+YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
+OWN_COLUMNS = {
+    "clips": ("clip_id", "split", "group"),
+    "captions": ("caption_id", "clip_id", "text"),
+    "ratings": ("caption_id", "clip_id", "group", "rater_id", "stratum"),
+}
+"""The columns that every collection has; others are a row's `more`."""
+
+
+class Pair(NamedTuple):
+    """A rated pair."""
+
+    caption: Caption
+    clip: Clip
+    split: str
+    """Of the caption's clip, without `-lists`."""
+    ratings: list[Rating]
+
+    @property
+    def group(self) -> str:
+        """How it was chosen, "" where nobody says."""
+        return self.ratings[0].group
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the clip is the caption's own."""
+        return self.caption.clip_id == self.clip.clip_id
+
+
+def rated_pairs(collection: Collection, ratings: Sequence[Rating]) -> list[Pair]:
+    """The pairs of these ratings, in their order."""
+    captions = {caption.caption_id: caption for caption in collection.captions}
+    clips = {clip.clip_id: clip for clip in collection.clips}
+    found: dict[tuple[str, str], list[Rating]] = {}
+    for rating in ratings:
+        found.setdefault((rating.caption_id, rating.clip_id), []).append(rating)
+    return [
+        Pair(captions[caption], clips[clip], clips[captions[caption].clip_id].split.removesuffix(LISTS), of_pair)
+        for (caption, clip), of_pair in found.items()
+    ]
+
+
+def chosen(collection: Collection, where: Sequence[str]) -> Callable[[Rating], bool]:
+    """Whether a rating meets every `TABLE.COLUMN=VALUE`.
+
+    Raises `ConfigError` where one is no condition, or no row has its column.
+    """
+    captions = {caption.caption_id: caption for caption in collection.captions}
+    clips = {clip.clip_id: clip for clip in collection.clips}
+    wanted = []
+    for text in where:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set where: {text!r}; expected TABLE.COLUMN=VALUE, such as captions.partial=yes.")
+        wanted.append((*column(name.strip(), collection), value.strip()))
+
+    def holds(rating: Rating) -> bool:
+        rows: dict[str, Clip | Caption | Rating] = {
+            "clips": clips[rating.clip_id],
+            "captions": captions[rating.caption_id],
+            "ratings": rating,
+        }
+        return all(cell(rows[table], key) == value for table, key, value in wanted)
+
+    return holds
+
+
+def column(name: str, collection: Collection) -> tuple[str, str]:
+    """A column's table and its name there. Raises `ConfigError` where the collection has no such column."""
+    table, _, key = name.partition(".")
+    if table not in OWN_COLUMNS:
+        raise ConfigError(f"column {name!r}: expected {' or '.join(f'{each}.COLUMN' for each in OWN_COLUMNS)}.")
+    rows: Sequence[Clip | Caption | Rating] = getattr(collection, table)
+    known = dict.fromkeys([*OWN_COLUMNS[table], *(key for row in rows for key in row.more)])
+    if key not in known:
+        raise ConfigError(f"column {name!r}: {table}.csv has none; it has {', '.join(known)}. Name one of these.")
+    return table, key
+
+
+def cell(row: Clip | Caption | Rating, key: str) -> str:
+    """What stands in a row's column; "" where nothing does."""
+    found = row.more.get(key, getattr(row, key, ""))
+    return "" if found is None else str(found).strip()
+
+
+def numbers(pairs: Sequence[Pair], names: Sequence[str], collection: Collection) -> Features:
+    """Columns of clips and captions as numbers, yes as 1 and no as 0.
+
+    Cells that are neither are undefined, and counted in a note. Raises `ConfigError` on another column.
+    """
+    found = Features({})
+    for name in names:
+        table, key = column(name, collection)
+        if table == "ratings":
+            raise ConfigError(f"column {name!r}: a pair has several ratings; expected a column of clips or captions.")
+        values = np.array([_number(cell(pair.clip if table == "clips" else pair.caption, key)) for pair in pairs])
+        found.values[name] = values
+        if undefined := int(np.isnan(values).sum()):
+            found.notes.append(f"{name}: {undefined:,} of {len(values):,} cells are neither a number nor yes or no")
+    return found
+
+
+def _number(cell: str) -> float:
+    try:
+        value = YES_NO.get(cell.lower())
+        value = float(cell) if value is None else value
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan

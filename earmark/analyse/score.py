@@ -1,0 +1,502 @@
+"""The ratings that people would give: the map fitted to a run, and asked for sounds and words, CSVs and collections.
+
+A map is fitted on rated captions that did not train the run: it learned neither from their own clip nor from their
+words, nor from the split whose lists their clip stands in as a twin (`S-lists`). What is measured against people's
+ratings says how many of its captions trained the run, stopped its training, or are those that the map was fitted on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.analyse.calibrate import Calibration, fit
+from earmark.audio.cache import Features
+from earmark.data.collection import LISTS, Caption, Collection
+from earmark.data.rows import is_blank, rating_fault
+from earmark.errors import ConfigError, DataError, Problem
+from earmark.files import read_table
+from earmark.learn.estimates import scored
+from earmark.learn.measured import Seen, seen
+from earmark.measure.stats import rated_measures
+from earmark.model.audio_towers import OWN_CAPTIONS
+from earmark.model.dual_encoder import DualEncoder, run_fingerprint
+from earmark.model.reading import Place, read_all
+from earmark.model.text_encoders import Progress, check_texts
+from earmark.model.towers import best_device
+from earmark.relevance import Pair, Rating, Relevance
+
+Floats = NDArray[np.float64]
+ANCHOR = "anchor"
+"""The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
+HELD = "evaluation"
+"""The split that nothing is fitted on unless it is named."""
+ADDED = ("cosine", "rating_expected", "low", "high")
+"""The columns that are written beside a row's own."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Pairs of words and sound with their cosines, as they were asked for."""
+
+    rows: list[dict[str, str]]
+    """What each pair was asked by: the CSV's cells, or ids."""
+    captions: list[str]
+    """The caption's id, or the words where none is known: what belongs together when pairs are counted."""
+    texts: list[str]
+    cosines: Floats
+    ratings: Floats
+    """People's, 0–100; NaN where nobody says."""
+    groups: list[str] = field(default_factory=list)
+    """How each pair was chosen (GrRel: TP, TN, C15), "" where nobody says."""
+    problems: list[Problem] = field(default_factory=list)
+    """Rows, clips and pairs that were left out."""
+    notes: list[str] = field(default_factory=list)
+    """What the run has seen of them, and what was left out on purpose."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Scores with the ratings that people would give."""
+
+    scores: Scores
+    expected: Floats
+    low: Floats
+    high: Floats
+    """0–100, as the other two."""
+    level: float
+    measures: dict[str, Any] | None
+    """Against people's ratings; None where none are known."""
+    notes: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each pair's own columns, and `ADDED`: cosines to 6 digits, ratings to 2."""
+        found = []
+        columns = zip(self.scores.rows, self.scores.cosines, self.expected, self.low, self.high, strict=True)
+        for row, cosine, *ratings in columns:
+            numbers = [round(float(cosine), 6), *(round(float(each), 2) for each in ratings)]
+            found.append({**row, **dict(zip(ADDED, numbers, strict=True))})
+        return found
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A calibration, and what was not fitted on."""
+
+    calibration: Calibration
+    notes: list[str]
+    problems: list[Problem]
+
+
+# Fitting
+
+
+def fit_run(
+    run: Path,
+    collection: Collection,
+    split: str | None = None,
+    progress: Progress | None = None,
+    *,
+    adaptive: bool = True,
+) -> Fitted:
+    """The calibration of the run on the split's rated captions that did not train it; not yet written.
+
+    Without a split on those of all but `evaluation`; `adaptive` as in `fit`. Raises `DataError` where too few are left.
+    """
+    model = DualEncoder.load(run).to(best_device())
+    fingerprint = run_fingerprint(run)
+    ratings, notes = _without_anchors(collection.rated(split))
+    captions = _captions(collection, ratings)
+    trained = trained_captions(run, collection, captions)
+    held = {c.caption_id for c in captions if split is None and _split_of(collection)[c.clip_id] == HELD} - trained
+    left = [caption for caption in captions if caption.caption_id not in trained | held]
+    if trained:
+        notes.append(f"{len(trained):,} of {len(captions):,} rated captions left out: they trained the run")
+    if held:
+        notes.append(f"{len(held):,} rated captions left out: they stand in {HELD}, which --split {HELD} would name")
+    where = f"{collection.root}, split {split or 'all but evaluation'}"
+    if not left:
+        raise DataError(
+            f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
+            f"and {len(held):,} are held back. Rate others, or keep a split from training."
+        )
+    notes += _stopping(run, collection, left)
+    kept = {caption.caption_id for caption in left}
+    found = _pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress)
+    try:
+        calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs], adaptive=adaptive)
+    except DataError as error:
+        raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
+    used = {pair.caption_id for pair in found.pairs}
+    about = replace(
+        calibration,
+        collection=collection.name,
+        kind=collection.kind,
+        split=split or "",
+        texts=sorted({text_digest(caption.text) for caption in left if caption.caption_id in used}),
+        fingerprint=fingerprint,
+    )
+    return Fitted(about, notes, found.problems)
+
+
+def trained_captions(run: Path, collection: Collection, captions: Sequence[Caption]) -> set[str]:
+    """The ids of the captions that the run learned from: by clip, by words, or as a twin of what it learned from."""
+    splits = _split_of(collection)
+    known = {split: seen(run, collection, split) for split in collection.splits}
+    texts = frozenset[str]().union(*(each.texts for each in known.values()))
+    learned = {split for split, each in known.items() if each.trained_on}
+    twins = {clip.clip_id for clip in collection.clips if clip.split.endswith(LISTS)}
+    return {
+        caption.caption_id
+        for caption in captions
+        if caption.text in texts or (caption.clip_id in twins and splits[caption.clip_id] in learned)
+    }
+
+
+def text_digest(text: str) -> str:
+    """16 hex digits of the words' SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
+    """A line for each split that the captions are of and that stopped training."""
+    splits = _split_of(collection)
+    named = dict.fromkeys(splits[caption.clip_id] for caption in captions)
+    known: dict[str, Seen] = {split: seen(run, collection, split) for split in named if split in collection.splits}
+    return [
+        f"split {split} also stopped training: no test result" for split, each in known.items() if each.stopped_training
+    ]
+
+
+def _split_of(collection: Collection) -> dict[str, str]:
+    """Clip → split, that of a twin being the one whose lists it stands in."""
+    return {clip.clip_id: clip.split.removesuffix(LISTS) for clip in collection.clips}
+
+
+def _without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]:
+    kept = [rating for rating in ratings if rating.group != ANCHOR]
+    left = len(ratings) - len(kept)
+    return kept, [f"{left:,} ratings of the group {ANCHOR} left out: a study's checks on its raters"] if left else []
+
+
+def _captions(collection: Collection, ratings: Sequence[Rating]) -> list[Caption]:
+    asked = {rating.caption_id for rating in ratings}
+    return [caption for caption in collection.captions if caption.caption_id in asked]
+
+
+# Cosines of a collection's pairs
+
+
+class _Found(NamedTuple):
+    pairs: list[Pair]
+    cosines: Floats
+    values: Floats
+    """Ratings, 0–100."""
+    problems: list[Problem]
+
+
+def _pairs_of(
+    model: DualEncoder, collection: Collection, ratings: Sequence[Rating], progress: Progress | None
+) -> _Found:
+    """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems."""
+    pairs = list(Relevance.from_ratings(ratings).pairs())
+    cosines, problems = _cosines(model, collection, [(pair.caption_id, pair.clip_id) for pair in pairs], progress)
+    places = np.flatnonzero(np.isfinite(cosines))
+    kept = [pairs[place] for place in places]
+    return _Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
+
+
+def _cosines(
+    model: DualEncoder, collection: Collection, asked: Sequence[tuple[str, str]], progress: Progress | None
+) -> tuple[Floats, list[Problem]]:
+    """[pair] the cosines of (caption id, clip id), and why some are NaN: a clip, or a pair."""
+    of_caption: dict[str, list[int]] = {}
+    for place, (caption, _) in enumerate(asked):
+        of_caption.setdefault(caption, []).append(place)
+    named = {clip for _, clip in asked}
+    clips = [clip for clip in collection.clips if clip.clip_id in named]
+    captions = [caption for caption in collection.captions if caption.caption_id in of_caption]
+    found = scored(model, collection, clips, captions, progress)
+    cosines = np.full(len(asked), np.nan)
+    for caption, places in of_caption.items():
+        here = [place for place in places if asked[place][1] not in found.without]
+        if here:
+            cosines[here] = found.scorer([caption], [asked[place][1] for place in here])[0]
+    broken = [
+        pair for pair, x in zip(asked, cosines, strict=True) if not np.isfinite(x) and pair[1] not in found.without
+    ]
+    return cosines, [*found.problems, *(Problem(f"pair ({c}, {k})", "its cosine is not finite") for c, k in broken)]
+
+
+# What is asked for
+
+
+def score_file(run: Path, file: Path, texts: Sequence[str], progress: Progress | None = None) -> Scores:
+    """A sound with each of the texts. Raises `DataError` where it cannot be read or a text is blank."""
+    if file.is_dir():
+        raise DataError(f"{file}: a folder; expected a sound. For many sounds: --pairs CSV, of path and text.")
+    check_texts(texts)
+    model = DualEncoder.load(run).to(best_device())
+    sound = _sounds(model, [file], progress)[0]
+    if isinstance(sound, DataError):
+        raise DataError(f"{file}: {str(sound).removeprefix(f'{file}: ')}") from sound
+    rows = [{"path": str(file), "text": text} for text in texts]
+    words = model.embed_text(texts, progress)
+    return _finite(rows, list(texts), (words @ sound).astype(np.float64), np.full(len(texts), np.nan), [])
+
+
+def score_collection(run: Path, collection: Collection, split: str | None, progress: Progress | None = None) -> Scores:
+    """Every rated pair of the split (None: of the collection) with the mean of its ratings; `anchor`s are left out."""
+    ratings, notes = _without_anchors(collection.rated(split))
+    if not ratings:
+        raise DataError(
+            f"{collection.root}: nobody rated anything in split {split or 'all'}; expected ratings. Name another "
+            "split, or the pairs to score: --pairs CSV."
+        )
+    found = _pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress)
+    captions = {caption.caption_id: caption for caption in _captions(collection, ratings)}
+    group = {(rating.caption_id, rating.clip_id): rating.group for rating in ratings}
+    groups = [group[pair.caption_id, pair.clip_id] for pair in found.pairs]
+    rows = [
+        {"caption_id": pair.caption_id, "clip_id": pair.clip_id, "group": chosen, "rating": f"{value:.6g}"}
+        for pair, chosen, value in zip(found.pairs, groups, found.values, strict=True)
+    ]
+    return Scores(
+        rows,
+        [pair.caption_id for pair in found.pairs],
+        [captions[pair.caption_id].text for pair in found.pairs],
+        found.cosines,
+        found.values,
+        groups,
+        [*collection.problems, *found.problems],
+        [*notes, *_seen_of(run, collection, list(captions.values()))],
+    )
+
+
+def _seen_of(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
+    """What the run has seen of the captions, a line each."""
+    trained = len(trained_captions(run, collection, captions))
+    found = f"{trained:,} of {len(captions):,} captions trained the run"
+    return [f"{found}: no test result" if trained else found, *_stopping(run, collection, captions)]
+
+
+def score_table(run: Path, table: Path, collection: Collection | None, progress: Progress | None = None) -> Scores:
+    """The pairs of a CSV: `caption_id,clip_id` or `text,clip_id` of a collection, else `path,text` from its folder.
+
+    `rating` (0–100) and `group` may stand beside them. A row that cannot be used is left out and told.
+    """
+    by, rows, problems = _asked(table, collection)
+    model = DualEncoder.load(run).to(best_device())
+    if collection is None:
+        cosines, more = _of_files(model, rows, table.parent, progress)
+        texts, notes = [row.cells["text"] for row in rows], []
+    elif by == "text":
+        cosines, more = _of_texts(model, rows, collection, progress)
+        texts, notes = [row.cells["text"] for row in rows], []
+    else:
+        cosines, more = _of_captions(model, rows, collection, progress)
+        ids = {row.cells["caption_id"] for row in rows}
+        captions = {c.caption_id: c for c in collection.captions if c.caption_id in ids}
+        texts = [captions[row.cells["caption_id"]].text for row in rows]
+        notes = _seen_of(run, collection, list(captions.values()))
+    ratings = np.array([float(row.cells.get("rating") or "nan") for row in rows])
+    found = _finite([row.cells for row in rows], texts, cosines, ratings, [row.cells.get("group", "") for row in rows])
+    of_collection = collection.problems if collection is not None else []
+    return replace(found, problems=[*of_collection, *problems, *more], notes=notes)
+
+
+def _asked(table: Path, collection: Collection | None) -> tuple[str, list[_Row], list[Problem]]:
+    """By what the words are named (`text` or `caption_id`), the rows that can be used, and why others cannot."""
+    columns, rows, problems = read_table(table, ("path", "text") if collection is None else ("clip_id",))
+    if collection is not None and not {"caption_id", "text"} & set(columns):
+        found = ", ".join(map(repr, columns))
+        raise DataError(f"{table} line 1: no column 'caption_id' or 'text'; found {found}. Rename the column.")
+    if not rows and not problems:
+        raise DataError(f"{table}: no rows; expected a pair each. Add some.")
+    by = "caption_id" if collection is not None and "caption_id" in columns else "text"
+    faults = [_fault(row.cells, collection, by) for row in rows]
+    bad = [(row, what) for row, what in zip(rows, faults, strict=True) if what]
+    problems += [Problem(f"{table} line {row.line}", f"{what} The row is left out.") for row, what in bad]
+    good = [row for row, what in zip(rows, faults, strict=True) if not what]
+    return by, [_Row(f"{table} line {row.line}", row.cells) for row in good], problems
+
+
+class _Row(NamedTuple):
+    where: str
+    cells: dict[str, str]
+
+
+def _fault(cells: Mapping[str, str], collection: Collection | None, by: str) -> str:
+    """What is wrong with a row, in words; empty where nothing is."""
+    if cells.get("rating") and (what := rating_fault({"rating": cells["rating"]})):
+        return what
+    if by == "text" and is_blank(cells["text"]):
+        return f"text {cells['text']!r}: blank; expected words."
+    if collection is None:
+        plain = cells["path"].strip() and "\0" not in cells["path"]
+        return "" if plain else f"path {cells['path']!r}; expected a sound's."
+    for column, file in (("clip_id", "clips.csv"), ("caption_id", "captions.csv")):
+        if column in ("clip_id", by) and (file, cells[column]) not in collection.lines:
+            return f"{column} {cells[column]!r} is not in {collection.root / file}."
+    return ""
+
+
+def _of_captions(
+    model: DualEncoder, rows: Sequence[_Row], collection: Collection, progress: Progress | None
+) -> tuple[Floats, list[Problem]]:
+    """[row] the cosines of a collection's captions and clips, NaN where there is none, and why."""
+    asked = [(row.cells["caption_id"], row.cells["clip_id"]) for row in rows]
+    return _cosines(model, collection, asked, progress) if asked else (np.zeros(0), [])
+
+
+def _of_files(
+    model: DualEncoder, rows: Sequence[_Row], folder: Path, progress: Progress | None
+) -> tuple[Floats, list[Problem]]:
+    """[row] the cosines of words and sound files, NaN where a file cannot be read, and why."""
+    paths = list(dict.fromkeys(row.cells["path"] for row in rows))
+    sounds = dict(zip(paths, _sounds(model, [folder / path for path in paths], progress), strict=True))
+    return _cosines_of([sounds[row.cells["path"]] for row in rows], model, rows, progress)
+
+
+def _of_texts(
+    model: DualEncoder, rows: Sequence[_Row], collection: Collection, progress: Progress | None
+) -> tuple[Floats, list[Problem]]:
+    """[row] the cosines of words and a collection's clips, NaN where a clip has no embedding, and why."""
+    if model.config.audio.encoder == OWN_CAPTIONS:
+        raise ConfigError(
+            f"{model.source}: knows a clip by its captions (own-captions), and must know which one is asked. Name "
+            "captions by a column caption_id."
+        )
+    named = {row.cells["clip_id"] for row in rows}
+    clips = [clip for clip in collection.clips if clip.clip_id in named]
+    features, problems = model.clip_features(collection, clips, progress)
+    vectors = dict(zip(features, model.embed_features(list(features.values()), progress), strict=True))
+    why = {problem.where: problem.what for problem in problems}
+    missing = {clip: DataError(why.get(f"clip {clip!r}", "it has no embedding")) for clip in named - set(vectors)}
+    sounds = {**vectors, **missing}
+    return _cosines_of([sounds[row.cells["clip_id"]] for row in rows], model, rows, progress)
+
+
+def _cosines_of(
+    sounds: Sequence[NDArray[np.float32] | DataError],
+    model: DualEncoder,
+    rows: Sequence[_Row],
+    progress: Progress | None,
+) -> tuple[Floats, list[Problem]]:
+    """[row] the cosines of each row's sound and words, NaN where it has no sound, and why."""
+    texts = list(dict.fromkeys(row.cells["text"] for row in rows))
+    words = dict(zip(texts, model.embed_text(texts, progress), strict=True)) if texts else {}
+    cosines, problems = np.full(len(rows), np.nan), []
+    for place, (row, sound) in enumerate(zip(rows, sounds, strict=True)):
+        if isinstance(sound, DataError):
+            problems.append(Problem(row.where, f"{' '.join(str(sound).split()).rstrip('.')}. The row is left out."))
+            continue
+        cosines[place] = words[row.cells["text"]] @ sound
+        if not np.isfinite(cosines[place]):
+            problems.append(Problem(row.where, "its cosine is not finite. The row is left out."))
+    return cosines, problems
+
+
+def _sounds(
+    model: DualEncoder, paths: Sequence[Path], progress: Progress | None
+) -> list[NDArray[np.float32] | DataError]:
+    """The embedding of each sound, or why it has none."""
+    read: list[Features | DataError] = []
+    places: list[Place] = list(paths)
+    for result in read_all(model.reader(), places):
+        read.append(result)
+        if progress:
+            progress("reading sounds", len(read), len(paths))
+    vectors = iter(model.embed_features([each for each in read if not isinstance(each, DataError)], progress))
+    return [each if isinstance(each, DataError) else next(vectors) for each in read]
+
+
+def _finite(
+    rows: Sequence[dict[str, str]], texts: Sequence[str], cosines: Floats, ratings: Floats, groups: Sequence[str]
+) -> Scores:
+    """The rows whose cosine is finite."""
+    at = [int(place) for place in np.flatnonzero(np.isfinite(cosines))]
+    of_each = [groups[place] for place in at] if groups else [""] * len(at)
+    kept, words = [rows[i] for i in at], [texts[i] for i in at]
+    captions = [row.get("caption_id") or text for row, text in zip(kept, words, strict=True)]
+    return Scores(kept, captions, words, cosines[at], ratings[at], of_each)
+
+
+# Ratings, and how good they are
+
+
+def answer(calibration: Calibration, scores: Scores, level: float = 0.9) -> Answer:
+    """The scores' expected ratings with intervals, and the measures against people's where some are known."""
+    expected, low, high = calibration.rating(scores.cosines, level)
+    rated = np.isfinite(scores.ratings)
+    known = set(calibration.texts or [])
+    texts = set(scores.texts)
+    fitted_on = sum(text_digest(text) in known for text in texts)
+    notes = list(scores.notes)
+    if fitted_on:
+        notes.append(f"THE MAP WAS FITTED ON {fitted_on:,} OF THESE {len(texts):,} TEXTS: measures on them flatter it")
+    notes += calibration.notes(level)
+    if outside := calibration.outside(scores.cosines):
+        least, most = calibration.cosine_range
+        notes.append(
+            f"{outside:,} of {len(scores.cosines):,} cosines lie beyond {least:.3f} to {most:.3f}, which the map was "
+            "fitted on: theirs is the rating of its end"
+        )
+    measured = None
+    if rated.any():
+        parts = [column[rated] for column in (scores.cosines, expected, low, high, scores.ratings)]
+        measured = measures(calibration, *parts)
+        captions = {caption for caption, has in zip(scores.captions, rated, strict=True) if has}
+        measured |= {"captions": len(captions), "level": level}
+        measured["groups"] = _group_measures(scores.groups, rated, expected, low, high, scores.ratings)
+    return Answer(scores, expected, low, high, level, measured, notes)
+
+
+def measures(
+    calibration: Calibration, cosines: Floats, expected: Floats, low: Floats, high: Floats, ratings: Floats
+) -> dict[str, Any]:
+    """How well expected ratings and intervals fit people's ratings, all 0–100 [pair]; NaN where undefined.
+
+    SRCC, LCC, KTAU and MSE (on 0–1, as `evaluate` has it) of the expected rating and of the cosine (below 0 as 0 for
+    MSE); MSE of two constants, the mean of the ratings that the map was fitted on and of those here, which is the best
+    that any constant does; the share of ratings inside the interval, and its mean width in rating points.
+    """
+    y = ratings / 100
+    of_cosine = {**rated_measures(cosines, y), "MSE": float(np.mean((cosines.clip(0, 1) - y) ** 2))}
+    return {
+        "pairs": len(ratings),
+        "expected": rated_measures(expected / 100, y),
+        "cosine": of_cosine,
+        "constant_fitted": _constant(calibration.mean, ratings),
+        "constant_here": _constant(float(ratings.mean()), ratings),
+        **_interval_measures(low, high, ratings),
+    }
+
+
+def _constant(value: float, ratings: Floats) -> dict[str, float]:
+    return {"rating": value, "MSE": float(np.mean((value - ratings) ** 2)) / 1e4}
+
+
+def _interval_measures(low: Floats, high: Floats, ratings: Floats) -> dict[str, float]:
+    inside = (ratings >= low - 1e-6) & (ratings <= high + 1e-6)  # numbers are kept to six digits
+    return {"coverage": float(inside.mean()), "width": float((high - low).mean())}
+
+
+def _group_measures(groups: Sequence[str], rated: NDArray[np.bool_], *columns: Floats) -> dict[str, Any]:
+    """Of each group of pairs how many there are, MSE, coverage and width; {} where no pair names one."""
+    return dict(_each_group(np.array(groups, dtype=object), rated, *columns)) if any(groups) else {}
+
+
+def _each_group(
+    groups: NDArray[Any], rated: NDArray[np.bool_], expected: Floats, low: Floats, high: Floats, ratings: Floats
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for group in sorted(set(groups[rated]) - {""}):
+        at = rated & (groups == group)
+        error = float(np.mean((expected[at] - ratings[at]) ** 2)) / 1e4
+        yield group, {"pairs": int(at.sum()), "MSE": error, **_interval_measures(low[at], high[at], ratings[at])}

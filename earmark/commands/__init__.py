@@ -1,0 +1,1 @@
+"""The commands: what they take, and how they tell what came of it."""

@@ -1,0 +1,71 @@
+"""What several commands share: options, how a collection is told, how a command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from earmark import console
+from earmark.errors import Problem
+
+if TYPE_CHECKING:
+    from earmark.data.collection import Collection
+
+LEFT_OUT = 1
+REFUSED = 2
+STDOUT = Path("-")
+
+DataOption = Annotated[Path, typer.Option("--data", help="The collection's folder.", show_default=False)]
+SplitOption = Annotated[
+    Optional[str],  # noqa: UP045  (typer reads this at run time)
+    typer.Option("--split", help="evaluation where there is one, else all clips but *-lists.", show_default=False),
+]
+JsonOption = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--json", help="Write JSON to FILE, or without FILE to standard output.", metavar="[FILE]"),
+]
+SeedOption = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
+
+
+def read(folder: Path) -> Collection:
+    """The collection of a folder."""
+    from earmark.data.collection import Collection
+
+    return Collection.read(folder)
+
+
+def default_split(collection: Collection) -> str | None:
+    """`evaluation` where there is one, else None: all clips but `*-lists`."""
+    return "evaluation" if "evaluation" in collection.splits else None
+
+
+def stage(progress: console.Stages, what: str) -> Any:
+    """Progress of one stage, told (done, all)."""
+    return lambda done, all_: progress(what, done, all_)
+
+
+def say_collection(found: Collection) -> None:
+    """Prints what a collection holds, split by split."""
+    counts = ", ".join(f"{split} {len(found.gallery(split)):,}" for split in found.splits)
+    console.say(
+        f"{found.name} ({console.KIND[found.kind]}) in {found.root}: {len(found.clips):,} clips ({counts}), "
+        f"{len(found.captions):,} captions, {len(found.ratings):,} ratings"
+    )
+
+
+def exit_with(problems: Sequence[Problem], what: str) -> None:
+    """Lists problems and ends with exit code 1 where there are any."""
+    console.show_problems(problems, what)
+    if problems:
+        raise typer.Exit(LEFT_OUT)
+
+
+def give_json(value: Any, to: Path) -> None:
+    """Prints JSON, or writes it to a file; NaN is null."""
+    from earmark.measure.evaluate import without_nan
+
+    value = without_nan(value)
+    console.show_json(value, None if to == STDOUT else to)
