@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from earmark.analyse.study import Settings
 from earmark.learn.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +51,11 @@ def test_the_documented_recipe_is_one_and_names_every_key():
     defaults = Recipe.from_tables({"objective": [{"loss": "infonce"}]}, "defaults").complete()
     for name in ("model", "audio", "text", "train"):
         assert tables[name] == defaults[name]
+
+
+def test_the_documented_settings_of_analyse_are_all_with_their_defaults():
+    text = next(text for kind, text in BLOCK.findall((ROOT / "docs" / "analyse.md").read_text()) if kind == "toml")
+    assert tomllib.loads(text) == asdict(Settings())
 
 
 def test_links_lead_somewhere():

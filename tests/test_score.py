@@ -33,6 +33,7 @@ from earmark.errors import ConfigError, DataError
 from earmark.learn.measured import score as all_scores
 from earmark.learn.train import train
 from earmark.model.dual_encoder import DualEncoder, run_fingerprint
+from earmark.relevance import Rating
 
 SOUNDS = """
 [model]
@@ -151,6 +152,16 @@ def test_checks_of_a_study_are_left_out_and_several_raters_are_one_pair(world):
     assert len(found.rows) == len(plain.rows)
     assert found.ratings[0] == pytest.approx(0.75 * plain.ratings[0])
     assert fit_run(world.run, more, "evaluation").notes == found.notes[:1]
+
+
+def test_it_is_told_how_many_pairs_are_with_clips_that_trained_the_run(world):
+    asked = next(c for c in world.collection.captions_of("evaluation"))
+    more = [Rating(asked.caption_id, f"clip{i}", 10.0) for i in range(3)]
+    found = fit_run(world.run, replace(world.collection, ratings=[*world.collection.ratings, *more]), "evaluation")
+    wanted = (
+        "3 of 123 pairs are with clips that trained the run: with others, ratings may lie farther from what is expected"
+    )
+    assert found.notes == [wanted]
 
 
 def test_too_few_ratings_are_refused_with_what_was_found(world):

@@ -56,7 +56,7 @@ UNITS = {
     "MR": "cosine",
     "APT": "s",
 }
-PEOPLE, MACHINE, LINE = "#2b6ca3", "#c8641b", "#222222"
+PEOPLE, MACHINE, LINE, UNDEFINED = "#2b6ca3", "#c8641b", "#222222", "#dddddd"
 STRONGEST = 6
 """Scatter plots that are drawn."""
 DOTS = 2000
@@ -84,9 +84,10 @@ def figures(study: Study) -> dict[str, bytes]:
     except ImportError as error:
         raise ConfigError("pictures need the extra `analyse` (pip install 'earmark[analyse]').") from error
     scope = study.scopes[-1]
-    drawn = {"heatmap": heat_map(scope), "ratings": histograms(study.histograms)}
+    drawn = {"heatmap": heat_map(scope)}
     if chosen := strongest(scope.correlations):
         drawn["strongest"] = scatter_plots(study, scope, chosen)
+    drawn["ratings"] = histograms(study.histograms)
     if scope.machine is not None and scope.machine.pairs > 1:
         drawn["machine"] = human_against_machine(study, scope)
     return {name: _png(figure) for name, figure in drawn.items()}
@@ -111,28 +112,32 @@ def heat_map(scope: Scope) -> Figure:
         r[features.index(each.feature), targets.index(each.target)] = each.r
     figure, axes = _figure(2.6 + 0.95 * max(len(targets), 2), 1.3 + 0.34 * len(features))
     widest = max(0.3, float(np.nanmax(abs(r)))) if np.isfinite(r).any() else 0.3
-    colours = _colours("RdBu_r")
-    shown = axes.imshow(np.ma.masked_invalid(r), cmap=colours, vmin=-widest, vmax=widest, aspect="auto")
+    axes.set_facecolor(UNDEFINED)
+    shown = axes.imshow(np.ma.masked_invalid(r), cmap="RdBu_r", vmin=-widest, vmax=widest, aspect="auto")
     axes.set_xticks(range(len(targets)), [label(name) for name in targets], rotation=35, ha="right")
     axes.set_yticks(range(len(features)), [label(name) for name in features])
     for each in correlations:
-        value = each.r
-        text = (
-            "undefined" if math.isnan(value) else f"{value:+.2f}{stars(each.p).replace('n.s.', '')}".replace("-", "−")
-        )
-        ink = "white" if abs(value) > 0.7 * widest else LINE
+        ink = "white" if abs(each.r) > 0.55 * widest else LINE
         place = targets.index(each.target), features.index(each.feature)
-        axes.text(*place, text, ha="center", va="center", fontsize=7.5, color=ink)
+        axes.text(*place, _in_cell(each), ha="center", va="center", fontsize=7.5, color=ink)
     figure.colorbar(shown, ax=axes, label="Pearson's r", fraction=0.04, pad=0.03)
     axes.set_title(f"{scope.name}: {scope.pairs:,} pairs; * p < .05, ** p < .01, not corrected", fontsize=9)
     return figure
 
 
+def _in_cell(found: Correlation) -> str:
+    """`−0.20**`, "0.00", or "undefined"."""
+    if math.isnan(found.r):
+        return "undefined"
+    value = f"{found.r:+.2f}".replace("-", "−")
+    return ("0.00" if value[1:] == "0.00" else value) + stars(found.p).replace("n.s.", "")
+
+
 def scatter_plots(study: Study, scope: Scope, chosen: Sequence[Correlation]) -> Figure:
     """The strongest correlations, each with its fitted line."""
-    columns = min(3, len(chosen))
+    columns = min(2, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure, _ = _figure(3.4 * columns, 2.9 * rows, axes=False)
+    figure, _ = _figure(3.6 * columns, 2.9 * rows, axes=False)
     at = study.at(scope.name)
     for place, each in enumerate(chosen, start=1):
         axes = figure.add_subplot(rows, columns, place)
@@ -192,20 +197,17 @@ def _figure(width: float, height: float, *, axes: bool = True) -> tuple[Figure, 
     return figure, figure.add_subplot() if axes else None
 
 
-def _colours(name: str) -> Any:
-    from matplotlib import colormaps
-
-    colours = colormaps[name].copy()
-    colours.set_bad("#dddddd")
-    return colours
-
-
 def _dots(axes: Any, x: NDArray[np.float64], y: NDArray[np.float64], colour: str) -> None:
+    """A dot a pair; whole numbers, which lie on top of each other, are drawn a little apart."""
+    from matplotlib.ticker import MaxNLocator
+
     defined = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     rng = np.random.default_rng(0)
     some = rng.permutation(defined)[:DOTS]
-    counted = np.isin(x[defined], np.arange(0, 1000)).all()  # whole numbers lie on top of each other
-    apart = rng.uniform(-0.25, 0.25, len(some)) if counted else 0.0
+    apart = np.zeros(len(some))
+    if np.array_equal(x[defined], np.round(x[defined])):
+        apart = rng.uniform(-0.2, 0.2, len(some))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.scatter(x[some] + apart, y[some], s=9, alpha=0.35, color=colour, linewidths=0)
 
 

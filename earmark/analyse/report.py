@@ -151,7 +151,7 @@ def detail_table(scope: Scope) -> tuple[list[str], list[list[str]]]:
 def quality_table(study: Study) -> tuple[list[str], list[list[str]]]:
     """Rating quality, a row a scope and choice of ratings; no rows where no rating names its rater."""
     columns = ["ratings of", "answers", "pairs", "raters", "α (interval)", "95 % interval", "same / within 10"]
-    columns += ["ICC(2,k)", "k", "leave one out r / ρ", "split half ρ", "ceiling of ρ"]
+    columns += ["ICC(2,k)", "k", "leave one out r / ρ", "split half ρ", "human ceiling of ρ"]
     rows = [
         [f"{scope.name}, {name}", *_quality(found)]
         for scope in study.scopes
@@ -187,9 +187,10 @@ def machine_lines(study: Study) -> list[str]:
         line = (
             f"{scope.name}: ρ of MR with HR {plain(found.spearman)} {bounds(found.interval)} over {found.pairs:,} pairs"
         )
-        ceilings = [each.split_half.ceiling for each in scope.agreement.values()]
-        if ceilings and not math.isnan(ceilings[-1]):
-            line += f"; the ratings' own ceiling over all rated pairs is {plain(ceilings[-1])}"
+        halves = list(scope.agreement.values())[-1].split_half
+        if not math.isnan(halves.ceiling):
+            line += f"; between people, the ρ of one panel's means with another's: {plain(halves.ceiling)}"
+            line += f", and of a model that knew the true means: {plain(halves.limit)}"
         lines.append(line)
     return lines
 

@@ -134,6 +134,7 @@ def fit_run(
     except DataError as error:
         raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
     used = {pair.caption_id for pair in found.pairs}
+    notes += _heard(run, collection, [pair.clip_id for pair in found.pairs])
     about = replace(
         calibration,
         collection=collection.name,
@@ -172,6 +173,17 @@ def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) ->
     return [
         f"split {split} also stopped training: no test result" for split, each in known.items() if each.stopped_training
     ]
+
+
+def _heard(run: Path, collection: Collection, clip_ids: Sequence[str]) -> list[str]:
+    """A line on the pairs whose clip trained the run, though their caption did not."""
+    here = set(clip_ids)
+    captions = [caption for caption in collection.captions if caption.clip_id in here]
+    trained = trained_captions(run, collection, captions)
+    heard = {caption.clip_id for caption in captions if caption.caption_id in trained}
+    count = sum(clip in heard for clip in clip_ids)
+    what = f"{count:,} of {len(clip_ids):,} pairs are with clips that trained the run"
+    return [f"{what}: with others, ratings may lie farther from what is expected"] if count else []
 
 
 def _split_of(collection: Collection) -> dict[str, str]:
@@ -275,15 +287,16 @@ def score_collection(run: Path, collection: Collection, split: str | None, progr
         found.values,
         groups,
         [*collection.problems, *found.problems],
-        [*notes, *_seen_of(run, collection, list(captions.values()))],
+        [*notes, *_seen_of(run, collection, list(captions.values()), [pair.clip_id for pair in found.pairs])],
     )
 
 
-def _seen_of(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
-    """What the run has seen of the captions, a line each."""
+def _seen_of(run: Path, collection: Collection, captions: Sequence[Caption], clip_ids: Sequence[str]) -> list[str]:
+    """What the run has seen of the captions and of each pair's clip, a line each."""
     trained = len(trained_captions(run, collection, captions))
     found = f"{trained:,} of {len(captions):,} captions trained the run"
-    return [f"{found}: no test result" if trained else found, *_stopping(run, collection, captions)]
+    told = [f"{found}: no test result" if trained else found, *_stopping(run, collection, captions)]
+    return told + _heard(run, collection, clip_ids)
 
 
 def score_table(run: Path, table: Path, collection: Collection | None, progress: Progress | None = None) -> Scores:
@@ -304,7 +317,7 @@ def score_table(run: Path, table: Path, collection: Collection | None, progress:
         ids = {row.cells["caption_id"] for row in rows}
         captions = {c.caption_id: c for c in collection.captions if c.caption_id in ids}
         texts = [captions[row.cells["caption_id"]].text for row in rows]
-        notes = _seen_of(run, collection, list(captions.values()))
+        notes = _seen_of(run, collection, list(captions.values()), [row.cells["clip_id"] for row in rows])
     ratings = np.array([float(row.cells.get("rating") or "nan") for row in rows])
     found = _finite([row.cells for row in rows], texts, cosines, ratings, [row.cells.get("group", "") for row in rows])
     of_collection = collection.problems if collection is not None else []

@@ -43,6 +43,8 @@ from earmark.relevance import Rating
 Floats = NDArray[np.float64]
 
 POOLED = "pooled"
+ALL, STUDIED = "all ratings", "in the study"
+"""Which ratings agreement is told of."""
 REFERENCE = "development"
 TARGETS = ("HR", "SD-HR", "MR", "D(H, M)", "D signed", "D fitted", "D fitted signed", "APT")
 """In the order of tables; those that the data has are used."""
@@ -88,7 +90,7 @@ class Scope(NamedTuple):
     captions: int
     correlations: list[Correlation]
     agreement: dict[str, Agreement]
-    """Of all its ratings: "all", and "without GROUP, …" where such are there."""
+    """Of all its ratings, of those "without GROUP, …", and of those in the study, where they differ."""
     machine: Machine | None
 
 
@@ -260,7 +262,9 @@ def _missing(targets: Mapping[str, Floats], run: Path | None) -> Iterator[str]:
         yield "MR, D(H, M): no clip could be embedded"
 
 
-def _counted(collection: Collection, every: Sequence[Pair], pairs: Sequence[Pair], settings: Settings) -> Iterator[str]:
+def _counted(
+    ratings: Sequence[Rating], every: Sequence[Pair], pairs: Sequence[Pair], settings: Settings
+) -> Iterator[str]:
     """What is in the study, and what is not."""
     asked = "captions with their own clips" if settings.pairs == "own" else "whatever their clip"
     yield f"in the study: {len(pairs):,} of {len(every):,} rated pairs ({'; '.join([asked, *settings.where])})"
@@ -285,23 +289,28 @@ def _scopes(found: Study, answered: Sequence[Pair], progress: Progress | None) -
         features, targets = (
             {key: values[at] for key, values in each.items()} for each in (found.features, found.targets)
         )
-        ratings = [rating for pair in answered if name in (POOLED, pair.split) for rating in pair.ratings]
+        inside = [pair for pair in answered if name in (POOLED, pair.split)]
         yield Scope(
             name,
             len(at),
             len(set(captions)),
             correlations(features, targets, captions),
-            _agreements(ratings, found.settings.without_groups),
+            _agreements(inside, [found.pairs[i] for i in at], found.settings.without_groups),
             _against(found, at),
         )
 
 
-def _agreements(ratings: Sequence[Rating], without: Sequence[str]) -> dict[str, Agreement]:
-    kept = [rating for rating in ratings if rating.group not in without]
-    found = {"all": agreement(ratings)}
-    if len(kept) < len(ratings):
-        found[f"without {', '.join(without)}"] = agreement(kept)
-    return found
+def _agreements(answered: Sequence[Pair], pairs: Sequence[Pair], without: Sequence[str]) -> dict[str, Agreement]:
+    """Of all ratings, of those of groups that are not left out, and of the study's own, where these differ."""
+    every, studied = ([rating for pair in each for rating in pair.ratings] for each in (answered, pairs))
+    kept = [rating for rating in every if rating.group not in without]
+    found = {ALL: every, f"without {', '.join(without)}": kept, STUDIED: studied}
+    sizes = [len(ratings) for ratings in found.values()]
+    return {
+        name: agreement(ratings)
+        for place, (name, ratings) in enumerate(found.items())
+        if len(ratings) not in sizes[:place]
+    }
 
 
 def _against(found: Study, at: NDArray[np.intp]) -> Machine | None:
