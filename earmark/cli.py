@@ -17,8 +17,9 @@ import typer
 
 from earmark import console
 from earmark.commands import learn
-from earmark.commands.analyse import analyse, score
+from earmark.commands.analyse import analyse
 from earmark.commands.data import data
+from earmark.commands.score import score
 from earmark.commands.shared import LEFT_OUT, REFUSED
 from earmark.errors import EarmarkError
 

