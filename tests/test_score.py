@@ -18,14 +18,13 @@ from test_calibrate import drawn
 from test_estimates import OWN, recipe
 from worlds import RECIPE, tone_world, vector_world
 
-from earmark.analyse.calibrate import Calibration, fit
+from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.analyse.score import (
     answer,
     fit_run,
     score_collection,
     score_file,
     score_table,
-    text_digest,
     trained_captions,
 )
 from earmark.data.collection import Collection, VectorTable

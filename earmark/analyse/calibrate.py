@@ -16,9 +16,10 @@ captions, which its theorem does not cover; benchmarks/README.md has what was me
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,10 +158,20 @@ class Calibration:
             )
         return found
 
+    def fitted_on(self, texts: Iterable[str]) -> int:
+        """How many of these texts, each counted once, are those of captions that it was fitted on."""
+        known = set(self.texts or [])
+        return sum(text_digest(text) in known for text in set(texts))
+
     def outside(self, cosines: ArrayLike) -> int:
         """How many cosines lie beyond those that the map was fitted on; theirs is the rating of its end."""
         x = np.asarray(cosines, dtype=np.float64).round(DIGITS)
         return int(((x < self.cosine_range[0]) | (x > self.cosine_range[1])).sum())
+
+
+def text_digest(text: str) -> str:
+    """16 hex digits of the words' SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def check_level(level: float) -> None:

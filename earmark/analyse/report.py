@@ -12,6 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from earmark.analyse.clips import NAMES
 from earmark.analyse.correlate import Correlation, stars
 from earmark.analyse.figures import figures, label
 from earmark.analyse.study import Scope, Study
@@ -197,18 +200,18 @@ def machine_lines(study: Study) -> list[str]:
 
 def notes(study: Study) -> list[str]:
     """What a reader must know, those of rating quality too."""
-    whole = study.scopes[-1]
-    told = [f"ratings, {name}: {note}" for name, found in whole.agreement.items() for note in found.notes]
-    empty = [label(name) for name, values in study.features.items() if math.isnan(_any(values))]
+    rated = {name: found for name, found in study.scopes[-1].agreement.items() if found.ratings}
+    told = [f"agreement, {name}: {note}" for name, found in rated.items() for note in found.notes]
+    if not rated:
+        told.append("agreement: no rating names its rater (column rater_id)")
+    without_sound = () if any(pair.clip.path for pair in study.pairs) else NAMES  # the features' own note tells it
+    empty = [
+        label(name) for name, values in study.features.items() if np.isnan(values).all() and name not in without_sound
+    ]
     undefined = [f"undefined for every pair, and left out of the tables: {', '.join(empty)}"] if empty else []
     if study.collection.kind in SHOUTED:
         told.append(f"{kind(study)} data: no number here is a result on recorded sound and people's answers to it")
     return [*study.notes, *undefined, *told]
-
-
-def _any(values: Any) -> float:
-    """A defined value, or NaN where there is none."""
-    return next((float(value) for value in values if not math.isnan(value)), math.nan)
 
 
 READING = (

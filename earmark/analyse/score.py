@@ -7,7 +7,6 @@ ratings says how many of its captions trained the run, stopped its training, or 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.analyse.calibrate import Calibration, fit
+from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.audio.cache import Features
 from earmark.data.collection import LISTS, Caption, Collection
 from earmark.data.rows import is_blank, rating_fault
@@ -158,11 +157,6 @@ def trained_captions(run: Path, collection: Collection, captions: Sequence[Capti
         for caption in captions
         if caption.text in texts or (caption.clip_id in twins and splits[caption.clip_id] in learned)
     }
-
-
-def text_digest(text: str) -> str:
-    """16 hex digits of the words' SHA-256."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
@@ -449,12 +443,10 @@ def answer(calibration: Calibration, scores: Scores, level: float = 0.9) -> Answ
     """The scores' expected ratings with intervals, and the measures against people's where some are known."""
     expected, low, high = calibration.rating(scores.cosines, level)
     rated = np.isfinite(scores.ratings)
-    known = set(calibration.texts or [])
-    texts = set(scores.texts)
-    fitted_on = sum(text_digest(text) in known for text in texts)
     notes = list(scores.notes)
-    if fitted_on:
-        notes.append(f"THE MAP WAS FITTED ON {fitted_on:,} OF THESE {len(texts):,} TEXTS: measures on them flatter it")
+    if known := calibration.fitted_on(scores.texts):
+        texts = len(set(scores.texts))
+        notes.append(f"THE MAP WAS FITTED ON {known:,} OF THESE {texts:,} TEXTS: measures on them flatter it")
     notes += calibration.notes(level)
     if outside := calibration.outside(scores.cosines):
         least, most = calibration.cosine_range

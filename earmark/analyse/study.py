@@ -28,6 +28,7 @@ from earmark.analyse.clips import ClipSettings, clip_features
 from earmark.analyse.correlate import Correlation, correlations
 from earmark.analyse.features import Features
 from earmark.analyse.pairs import Pair, chosen, numbers, rated_pairs
+from earmark.analyse.score import trained_captions
 from earmark.config import from_table, override
 from earmark.data.collection import Caption, Clip, Collection
 from earmark.errors import ConfigError, DataError, Problem
@@ -222,12 +223,20 @@ def _machine(collection: Collection, pairs: Sequence[Pair], run: Path | None, pr
     for at, pair in enumerate(pairs):
         if pair.clip.clip_id not in cosines.without:
             values[at] = cosines.scorer([pair.caption.caption_id], [pair.clip.clip_id])[0, 0]
-    found = Features({"MR": values}, problems=list(cosines.problems))
+    captions = captions_of(pairs)
+    trained = len(trained_captions(run, collection, captions))
+    found = Features(
+        {"MR": values}, [f"MR: {trained:,} of {len(captions):,} captions trained {run.name}"], list(cosines.problems)
+    )
     if (run / CALIBRATION).exists():
         calibration = Calibration.read(run)
         defined = np.isfinite(values)
         found.values["fitted"] = np.full(len(pairs), np.nan)
         found.values["fitted"][defined] = calibration.rating(values[defined])[0]
+        if known := calibration.fitted_on(caption.text for caption in captions):
+            found.notes.append(
+                f"D fitted: the map was fitted on {known:,} of {len(captions):,} captions, which flatters it"
+            )
     else:
         found.notes.append(f"D fitted: {run.name} has no calibration (`earmark score {run} --fit DIR` makes one)")
     return found
