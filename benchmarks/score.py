@@ -24,7 +24,7 @@ import numpy as np
 from earmark import Collection
 from earmark.analyse.score import Scores, answer, fit_run, score_collection
 from earmark.console import KIND
-from earmark.data.collection import LISTS
+from earmark.data.collection import LISTS, base_of
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 
@@ -37,7 +37,7 @@ Row = dict[str, float]
 
 def with_calibration(collection: Collection, seed: int, root: Path) -> Collection:
     """A copy whose split `calibration` has the own clips of a fifth of development's rated captions."""
-    group = {clip.clip_id: clip.group or clip.clip_id.split("~")[-1] for clip in collection.clips}
+    group = {clip.clip_id: clip.group or base_of(clip.clip_id) for clip in collection.clips}
     owner = {caption.caption_id: caption.clip_id for caption in collection.captions}
     rated = sorted({group[owner[rating.caption_id]] for rating in collection.rated(FROM)})
     apart = set(np.random.default_rng(seed).permutation(rated)[: round(len(rated) / 5)].tolist())

@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -49,8 +50,8 @@ class CaptionSettings:
     frequent: int = 500
     """How many words are the frequent ones; of equal counts the alphabetically first."""
     frequent_words: Literal["whitespace", "spacy"] = "whitespace"
-    """What of a caption is looked up among the frequent words, lower-cased: what stands between white space, with the
-    punctuation on it, or spaCy's tokens that are no punctuation."""
+    """What counts as a word where frequent words are counted, lower-cased: what stands between white space, with the
+    punctuation on it, or spaCy's tokens that are no punctuation. The frequent ones of a kind are always spaCy's."""
     language_model: str = GPT2
     """Of the perplexity: a name or folder, or "ngram"; n-grams also stand in for GPT-2 where it cannot be had."""
 
@@ -111,8 +112,8 @@ def _told(settings: CaptionSettings, reference: int) -> list[str]:
     )
     return [
         f"content_words, nouns, adjectives: by tags of {TAGGER} {_version()}, auxiliaries {auxiliaries}",
-        f"frequent_*: lower-cased {looked_up} among the {settings.frequent} most frequent of {reference:,} reference "
-        "captions, equal counts in alphabetical order",
+        f"frequent_words: lower-cased {looked_up} among the {settings.frequent} most frequent of {reference:,} "
+        "reference captions, equal counts in alphabetical order; the frequent ones of a kind likewise, by tags",
     ]
 
 
@@ -222,15 +223,25 @@ def _frequent_counts(
     """How many of each caption's words are among the most frequent of the reference, by kind; NaN without reference."""
     spacy = settings.frequent_words == "spacy"
     read: Callable[[str], Sequence[str]] = (lambda text: tagged[text].words) if spacy else split_words
-    looked_up = [read(caption.text) for caption in captions]
-    texts = [caption.text for caption in reference]
-    lists = {"words": most_frequent((read(text) for text in texts), settings.frequent)}
-    for kind in KINDS:
-        lists[kind] = most_frequent((getattr(tagged[text], kind) for text in texts), settings.frequent)
+    of_kind: dict[str, Callable[[str], Sequence[str]]] = {"words": read}
+    of_kind |= {kind: partial(_words_of, tagged, kind) for kind in KINDS}
     return {
-        f"frequent_{kind}": _counts(sum(word in common for word in words) if texts else np.nan for words in looked_up)
-        for kind, common in lists.items()
+        f"frequent_{kind}": _shared([c.text for c in captions], [c.text for c in reference], words, settings.frequent)
+        for kind, words in of_kind.items()
     }
+
+
+def _words_of(tagged: Mapping[str, Tagged], kind: str, text: str) -> Sequence[str]:
+    found: Sequence[str] = getattr(tagged[text], kind)
+    return found
+
+
+def _shared(
+    texts: Sequence[str], reference: Sequence[str], words: Callable[[str], Sequence[str]], count: int
+) -> NDArray[np.float64]:
+    """How many of each text's words are among the `count` most frequent of the reference; NaN where it is empty."""
+    common = most_frequent(map(words, reference), count)
+    return _counts(sum(word in common for word in words(text)) if reference else np.nan for text in texts)
 
 
 def most_frequent(texts: Iterable[Sequence[str]], count: int) -> set[str]:

@@ -2,8 +2,11 @@
 
 Conventions: a pair is a (caption, clip); each column has one number a pair, NaN where it is not defined, and a
 correlation is over the pairs that define both sides. Fewer than three such pairs, or a constant side, leave it NaN.
-p is two-sided, against no correlation, and takes pairs as independent of each other; intervals are 95 %, by bootstrap
-over captions, whose pairs go together, with the same draws for every correlation of a call.
+Intervals are 95 %, by bootstrap, with the same draws for every correlation of a call. What is drawn is what another
+study would draw anew (see `stats`): where every caption has one clip, clips are drawn and bring their captions along;
+where captions cross clips, both are drawn, independently. p is two-sided, against no correlation, and scipy's, which
+takes pairs as independent of each other. Where more than a tenth of the pairs share a caption or a clip with another,
+that would be far too bold, and p is that of r over the bootstrap's standard error (`stand_alone`).
 """
 
 from __future__ import annotations
@@ -15,12 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import DataError
-from earmark.measure.stats import Floats, Interval, Ints, Ranks, codes_of, draws, holm, is_constant, percentile_interval
+from earmark.measure.stats import (
+    Floats,
+    Interval,
+    Ints,
+    Ranks,
+    codes_of,
+    draws,
+    holm,
+    is_constant,
+    pearson,
+    percentile_interval,
+)
 
 CONTROLS = ("duration_s", "words")
 """Features that a partial correlation holds fixed."""
 FEWEST = 3
 """Pairs that a correlation needs."""
+ALONE = 0.9
+"""Of the pairs, with a caption and a clip of their own: as many as p that takes them as independent needs."""
 
 
 class Correlation(NamedTuple):
@@ -33,6 +49,7 @@ class Correlation(NamedTuple):
     r: float
     """Pearson's."""
     p: float
+    """Two-sided; see the module for which it is."""
     interval: Interval
     p_holm: float
     """p corrected for the number of correlations of the call that are defined."""
@@ -46,6 +63,8 @@ class Correlation(NamedTuple):
     """By Student's t with `partial_n` − 2 − the number of controls degrees of freedom."""
     partial_n: int
     """Pairs that define the feature, the target and the controls."""
+    plain: float
+    """Pearson's r of these pairs, with nothing held fixed."""
     controls: tuple[str, ...]
 
 
@@ -58,26 +77,55 @@ def correlations(
     features: Mapping[str, Floats],
     targets: Mapping[str, Floats],
     captions: Sequence[str],
+    clips: Sequence[str],
     *,
     controls: Sequence[str] = CONTROLS,
     replicates: int = 1000,
     seed: int = 0,
 ) -> list[Correlation]:
-    """Each feature with each target, features outermost; `captions` names the caption of each pair.
+    """Each feature with each target, features outermost; `captions` and `clips` name those of each pair.
 
-    Pearson, Spearman and their p are scipy's. The partial correlation is that of the residuals of feature and target
-    after least squares on the controls: those of `controls` that are features here, not the feature itself, defined for
-    half of the pairs at least and not constant there. Raises `DataError` on columns of other lengths, or with infinity.
+    Pearson's r, Spearman's ρ and, where pairs stand alone, their p are scipy's. The partial correlation is that of the
+    residuals of feature and target after least squares on the controls: those of `controls` that are features here, not
+    the feature itself, defined for half of the pairs at least and not constant there; it has no p where pairs do not
+    stand alone. Raises `DataError` on columns of other lengths, or with infinity.
     """
-    codes = codes_of("captions", captions, len(captions))
     x, y = (_columns(each, len(captions)) for each in (features, targets))
     found = [_correlation(x, name, other, y[other], controls) for name in x for other in y]
+    drawn = _replicates(x, y, found, _units(captions, clips), replicates, seed)
+    if not stand_alone(captions, clips):
+        found = [_by_bootstrap(each, *of_each) for each, of_each in zip(found, drawn, strict=True)]
     p_holm = holm([each.p for each in found])
-    intervals = _intervals(x, y, found, codes, replicates, seed)
     return [
-        each._replace(p_holm=float(p), interval=of_r, rho_interval=of_rho)
-        for each, p, (of_r, of_rho) in zip(found, p_holm, intervals, strict=True)
+        each._replace(p_holm=float(p), interval=percentile_interval(of_r), rho_interval=percentile_interval(of_rho))
+        for each, p, (of_r, of_rho) in zip(found, p_holm, drawn, strict=True)
     ]
+
+
+def stand_alone(captions: Sequence[str], clips: Sequence[str]) -> bool:
+    """Whether nine tenths of the pairs at least have a caption and a clip of their own, so that p may be scipy's."""
+    return min(len(set(captions)), len(set(clips))) >= ALONE * len(captions)
+
+
+def _units(captions: Sequence[str], clips: Sequence[str]) -> list[Ints]:
+    """What is drawn, as codes of each pair: its clip, or its caption and its clip where captions cross clips."""
+    of_clips = codes_of("clips", clips, len(captions))
+    nested = len(set(zip(captions, clips, strict=True))) == len(set(captions))
+    return [of_clips] if nested else [codes_of("captions", captions, len(captions)), of_clips]
+
+
+def _by_bootstrap(found: Correlation, of_r: Floats, of_rho: Floats) -> Correlation:
+    """With p by r and ρ over the standard deviations of their replicates; the partial r's is not known."""
+    return found._replace(p=_normal_p(found.r, of_r), rho_p=_normal_p(found.rho, of_rho), partial_p=np.nan)
+
+
+def _normal_p(value: float, replicates: Floats) -> float:
+    from scipy.special import ndtr
+
+    defined = replicates[~np.isnan(replicates)]
+    if len(defined) < 2 or np.isnan(value) or defined.std() == 0:
+        return np.nan
+    return float(2 * ndtr(-abs(value) / defined.std(ddof=1)))
 
 
 def _columns(columns: Mapping[str, Floats], pairs: int) -> dict[str, Floats]:
@@ -136,8 +184,8 @@ def _correlated(x: Floats, y: Floats) -> bool:
 
 def _given(
     features: Mapping[str, Floats], name: str, y: Floats, defined: NDArray[np.bool_], controls: Sequence[str]
-) -> tuple[float, float, int, tuple[str, ...]]:
-    """(partial r, its p, pairs, the controls that were given) over those of the pairs `defined` that define these."""
+) -> tuple[float, float, int, float, tuple[str, ...]]:
+    """(partial r, its p, pairs, plain r, controls given) over those of the pairs `defined` that define the controls."""
     given = []
     for control in controls:
         if control != name and control in features:
@@ -145,10 +193,11 @@ def _given(
             if 2 * len(known) >= np.count_nonzero(defined) and not is_constant(known):
                 given.append(control)
     if not given:
-        return np.nan, np.nan, 0, ()
+        return np.nan, np.nan, 0, np.nan, ()
     kept = defined & ~np.isnan([features[control] for control in given]).any(axis=0)
-    r, p = partial_correlation(features[name][kept], y[kept], [features[control][kept] for control in given])
-    return r, p, int(kept.sum()), tuple(given)
+    x, y = features[name][kept], y[kept]
+    r, p = partial_correlation(x, y, [features[control][kept] for control in given])
+    return r, p, int(kept.sum()), pearson(x, y) if len(x) >= FEWEST else np.nan, tuple(given)
 
 
 def partial_correlation(x: Floats, y: Floats, controls: Sequence[Floats]) -> tuple[float, float]:
@@ -173,44 +222,47 @@ def partial_correlation(x: Floats, y: Floats, controls: Sequence[Floats]) -> tup
     return r, float(2 * stdtr(degrees, -t))
 
 
-# Intervals
+# Bootstrap
 
 
-def _intervals(
+def _replicates(
     features: Mapping[str, Floats],
     targets: Mapping[str, Floats],
     found: Sequence[Correlation],
-    codes: Ints,
+    units: Sequence[Ints],
     replicates: int,
     seed: int,
-) -> list[tuple[Interval, Interval]]:
-    """The intervals of r and ρ of each correlation; NaN where it is undefined, or its pairs are one caption's."""
+) -> list[tuple[Floats, Floats]]:
+    """[replicate] r and ρ of each correlation; none where it is undefined, or there is but one of a unit to draw."""
     alike: dict[bytes, list[int]] = {}
     for at, each in enumerate(found):
         defined = ~np.isnan(features[each.feature]) & ~np.isnan(targets[each.target])
-        if not np.isnan(each.r) and not is_constant(codes[defined].astype(np.float64)):
+        if not np.isnan(each.r) and all(len(np.unique(codes[defined])) > 1 for codes in units):
             alike.setdefault(defined.tobytes(), []).append(at)
     groups = [
-        _SamePairs(features, targets, [found[at] for at in places], np.frombuffer(key, dtype=np.bool_), codes)
+        _SamePairs(features, targets, [found[at] for at in places], np.frombuffer(key, dtype=np.bool_), units)
         for key, places in alike.items()
     ]
     drawn: list[list[tuple[Floats, Floats]]] = [[] for _ in groups]
     if groups:
-        size = len(codes) * max(group.columns for group in groups)
-        for (weights,) in draws([int(codes.max()) + 1], size, replicates, seed):
+        size = len(units[0]) * max(group.columns for group in groups)
+        for weights in draws([int(codes.max()) + 1 for codes in units], size, replicates, seed):
             for group, blocks in zip(groups, drawn, strict=True):
-                blocks.append((group.pearson(weights), group.spearman(weights)))
-    none = Interval(np.nan, np.nan)
-    intervals = [(none, none)] * len(found)
+                of_cells = group.weights(weights)
+                blocks.append((group.pearson(of_cells), group.spearman(of_cells)))
+    of_each = [(np.empty(0), np.empty(0))] * len(found)
     for places, blocks in zip(alike.values(), drawn, strict=True):
         r, rho = (np.concatenate(each) for each in zip(*blocks, strict=True))
         for place, of_r, of_rho in zip(places, r.T, rho.T, strict=True):
-            intervals[place] = percentile_interval(of_r), percentile_interval(of_rho)
-    return intervals
+            of_each[place] = of_r, of_rho
+    return of_each
 
 
 class _SamePairs:
-    """Correlations over the same pairs, under changing weights of captions."""
+    """Correlations over the same pairs, under changing weights of what is drawn.
+
+    Pairs that share all that is drawn are a cell: they weigh the same in every draw.
+    """
 
     def __init__(
         self,
@@ -218,22 +270,27 @@ class _SamePairs:
         targets: Mapping[str, Floats],
         of: Sequence[Correlation],
         defined: NDArray[np.bool_],
-        codes: Ints,
+        units: Sequence[Ints],
     ) -> None:
         names, others = (list(dict.fromkeys(each)) for each in zip(*((c.feature, c.target) for c in of), strict=True))
         self.rows = [names.index(each.feature) for each in of]
         self.across = [others.index(each.target) for each in of]
-        self.codes = codes[defined]
+        self.cells, self.cell = np.unique(np.stack([c[defined] for c in units], axis=1), axis=0, return_inverse=True)
         x, y = [features[name][defined] for name in names], [targets[name][defined] for name in others]
         self.ranks = [Ranks(column) for column in x], [Ranks(column) for column in y]
         self.columns = len(x) + len(y)
         u, v = (np.stack([_standard(column) for column in side]) for side in (x, y))
         u, v = u / u.std(axis=1, keepdims=True), v / v.std(axis=1, keepdims=True)
-        each = [np.ones(len(self.codes)), *u, *v, *u**2, *v**2, *(u[self.rows] * v[self.across])]
-        self.sums = np.stack([np.bincount(self.codes, column, minlength=codes.max() + 1) for column in each], axis=1)
+        each = [np.ones(len(self.cell)), *u, *v, *u**2, *v**2, *(u[self.rows] * v[self.across])]
+        self.sums = np.stack([np.bincount(self.cell, column, minlength=len(self.cells)) for column in each], axis=1)
+
+    def weights(self, of_units: Sequence[Floats]) -> Floats:
+        """[replicate, cell] the product of how often its units were drawn, from [replicate, unit] of each kind."""
+        found: Floats = np.prod([np.take(w, c, axis=1) for w, c in zip(of_units, self.cells.T, strict=True)], axis=0)
+        return found
 
     def pearson(self, weights: Floats) -> Floats:
-        """[replicate, correlation] r for weights [replicate, caption], NaN where a side is constant."""
+        """[replicate, correlation] r for weights [replicate, cell], NaN where a side is constant."""
         sums = weights @ self.sums
         total = sums[:, :1]
         means = np.divide(sums[:, 1:], total, where=total > 0, out=np.zeros_like(sums[:, 1:]))
@@ -245,7 +302,7 @@ class _SamePairs:
 
     def spearman(self, weights: Floats) -> Floats:
         """[replicate, correlation] ρ under the same weights: Pearson's r of weighted midranks."""
-        of_pairs = np.take(weights, self.codes, axis=1)
+        of_pairs = np.take(weights, self.cell, axis=1)
         total = of_pairs.sum(axis=1)
         x, y = (self._deviations(ranks, of_pairs, total) for ranks in self.ranks)
         weighted, scaled = x * of_pairs[:, None], y * of_pairs[:, None]

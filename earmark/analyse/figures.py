@@ -15,74 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.analyse.correlate import Correlation, stars
+from earmark.analyse.features import FEATURES, label
 from earmark.analyse.study import Scope, Study
-from earmark.errors import ConfigError
+from earmark.analyse.targets import TARGETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LABELS = {
-    "e_time": "e-time",
-    "e_class": "e-class",
-    "e_time_normalised": "e-time, normalised",
-    "e_class_normalised": "e-class, normalised",
-    "duration_s": "audio duration",
-    "loudness_lufs": "loudness",
-    "centroid_hz": "spectral centroid",
-    "flatness": "spectral flatness",
-    "silence_share": "silence share",
-    "perplexity": "perplexity",
-    "words": "# words",
-    "content_words": "# C-words",
-    "nouns": "# nouns",
-    "adjectives": "# adjectives",
-    "frequent_words": "# fr-words",
-    "frequent_content_words": "# fr-C-words",
-    "frequent_nouns": "# fr-nouns",
-    "frequent_adjectives": "# fr-adjectives",
-    "D signed": "D(H, M) signed",
-    "D fitted": "D(H, M) fitted",
-    "D fitted signed": "D(H, M) fitted, signed",
-}
-"""Features and targets as the paper's Table 4 names them, and those beyond it."""
-UNITS = {
-    "e_time": "bits",
-    "e_class": "bits",
-    "duration_s": "s",
-    "loudness_lufs": "LUFS",
-    "centroid_hz": "Hz",
-    "HR": "0–100",
-    "SD-HR": "0–100",
-    "MR": "cosine",
-    "APT": "s",
-}
+UNITS = {"HR": "0–100", "SD-HR": "0–100", "MR": "cosine", "APT": "s"}
+"""Of targets; features state theirs."""
 PEOPLE, MACHINE, LINE, UNDEFINED = "#2b6ca3", "#c8641b", "#222222", "#dddddd"
+OF_MACHINE = {name for name in TARGETS if name.startswith(("MR", "D(H, M)"))}
 STRONGEST = 6
 """Scatter plots that are drawn."""
 DOTS = 2000
 """Dots of a scatter plot; of more pairs so many are drawn at random."""
+WIDEST = 0.5
+"""|r| that has the darkest colour, in every heat map: colours compare between studies."""
+PARTS, LEAST = 10, 10
+"""Parts of the pairs whose means are drawn at most, and pairs a part at least."""
 BINS = [5.0 * edge for edge in range(21)]
 
 
-def label(name: str) -> str:
-    """A feature's or target's name as tables show it."""
-    return LABELS.get(name, name)
-
-
 def with_unit(name: str) -> str:
-    """The same with its unit, for axes."""
-    return f"{label(name)} ({UNITS[name]})" if name in UNITS else label(name)
+    """A feature's or target's name with its unit, for axes."""
+    unit = FEATURES[name].unit if name in FEATURES else UNITS.get(name, "")
+    return f"{label(name)} ({unit})" if unit else label(name)
 
 
 def figures(study: Study) -> dict[str, bytes]:
     """Name → PNG: the heat map, the strongest correlations, ratings by group, human against machine.
 
-    Those that the data has. Raises `ConfigError` where matplotlib is missing.
+    Those that the data has.
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("pictures need the extra `analyse` (pip install 'earmark[analyse]').") from error
     scope = study.scopes[-1]
     drawn = {"heatmap": heat_map(scope)}
     if chosen := strongest(scope.correlations):
@@ -111,18 +76,22 @@ def heat_map(scope: Scope) -> Figure:
     for each in correlations:
         r[features.index(each.feature), targets.index(each.target)] = each.r
     figure, axes = _figure(2.6 + 0.95 * max(len(targets), 2), 1.3 + 0.34 * len(features))
-    widest = max(0.3, float(np.nanmax(abs(r)))) if np.isfinite(r).any() else 0.3
     axes.set_facecolor(UNDEFINED)
-    shown = axes.imshow(np.ma.masked_invalid(r), cmap="RdBu_r", vmin=-widest, vmax=widest, aspect="auto")
+    shown = axes.imshow(np.ma.masked_invalid(r), cmap="RdBu_r", vmin=-WIDEST, vmax=WIDEST, aspect="auto")
     axes.set_xticks(range(len(targets)), [label(name) for name in targets], rotation=35, ha="right")
     axes.set_yticks(range(len(features)), [label(name) for name in features])
     for each in correlations:
-        ink = "white" if abs(each.r) > 0.55 * widest else LINE
+        ink = "white" if abs(each.r) > 0.55 * WIDEST else LINE
         place = targets.index(each.target), features.index(each.feature)
         axes.text(*place, _in_cell(each), ha="center", va="center", fontsize=7.5, color=ink)
-    figure.colorbar(shown, ax=axes, label="Pearson's r", fraction=0.04, pad=0.03)
-    axes.set_title(f"{scope.name}: {scope.pairs:,} pairs; * p < .05, ** p < .01, not corrected", fontsize=9)
+    figure.colorbar(shown, ax=axes, label="Pearson's r", fraction=0.04, pad=0.03, extend="both")
+    axes.set_title(f"{scope.name}: {scope.pairs:,} pairs; * p < .05, ** p < .01, † p < .05 after Holm", fontsize=9)
     return figure
+
+
+def marks(found: Correlation) -> str:
+    """The paper's stars, and † where p < .05 holds after Holm's correction too."""
+    return stars(found.p) + ("†" if found.p_holm < 0.05 else "")
 
 
 def _in_cell(found: Correlation) -> str:
@@ -130,7 +99,7 @@ def _in_cell(found: Correlation) -> str:
     if math.isnan(found.r):
         return "undefined"
     value = f"{found.r:+.2f}".replace("-", "−")
-    return ("0.00" if value[1:] == "0.00" else value) + stars(found.p).replace("n.s.", "")
+    return ("0.00" if value[1:] == "0.00" else value) + marks(found).replace("n.s.", "")
 
 
 def scatter_plots(study: Study, scope: Scope, chosen: Sequence[Correlation]) -> Figure:
@@ -142,11 +111,11 @@ def scatter_plots(study: Study, scope: Scope, chosen: Sequence[Correlation]) -> 
     for place, each in enumerate(chosen, start=1):
         axes = figure.add_subplot(rows, columns, place)
         x, y = study.features[each.feature][at], study.targets[each.target][at]
-        _dots(axes, x, y, PEOPLE if each.target not in ("MR", "D(H, M)") else MACHINE)
+        _dots(axes, x, y, MACHINE if each.target in OF_MACHINE else PEOPLE)
         _line(axes, x, y)
         axes.set_xlabel(with_unit(each.feature))
         axes.set_ylabel(with_unit(each.target))
-        axes.set_title(f"r = {each.r:+.3f}{stars(each.p)}, n = {each.n:,}".replace("-", "−"), fontsize=9)
+        axes.set_title(f"r = {each.r:+.3f}{marks(each)}, n = {each.n:,}".replace("-", "−"), fontsize=9)
     return figure
 
 
@@ -166,25 +135,27 @@ def histograms(of_group: Mapping[str, NDArray[np.float64]]) -> Figure:
 
 
 def human_against_machine(study: Study, scope: Scope) -> Figure:
-    """Cosines against people's mean ratings, with the mean rating of each tenth of the pairs by cosine."""
+    """Cosines against people's mean ratings, with the means of equal parts of the pairs, by cosine."""
     figure, axes = _figure(5.4, 4.0)
     at = study.at(scope.name)
     x, y = study.targets["MR"][at], study.targets["HR"][at]
     _dots(axes, x, y, MACHINE)
     known = np.isfinite(x)
     order = np.argsort(x[known], kind="stable")
-    tenths = [part for part in np.array_split(order, 10) if len(part)]
+    count = max(1, min(PARTS, len(order) // LEAST))
+    parts = np.array_split(order, count)
     axes.plot(
-        [x[known][part].mean() for part in tenths],
-        [y[known][part].mean() for part in tenths],
+        [x[known][part].mean() for part in parts],
+        [y[known][part].mean() for part in parts],
         "o-",
         color=LINE,
-        label="mean of each tenth of the pairs",
+        label=f"means of {count} equal parts of the pairs",
     )
     axes.set_xlabel("machine: cosine")
     axes.set_ylabel("people: mean rating (0–100)")
     assert scope.machine is not None
-    axes.set_title(f"{scope.name}: ρ = {scope.machine.spearman:.3f}, {scope.machine.pairs:,} pairs", fontsize=9)
+    title = f"{scope.name}: ρ = {scope.machine.rho:.3f}, {scope.machine.pairs:,} pairs".replace("-", "−")
+    axes.set_title(title, fontsize=9)
     axes.legend(loc="best", fontsize=8)
     return figure
 
@@ -208,7 +179,7 @@ def _dots(axes: Any, x: NDArray[np.float64], y: NDArray[np.float64], colour: str
     if np.array_equal(x[defined], np.round(x[defined])):
         apart = rng.uniform(-0.2, 0.2, len(some))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.scatter(x[some] + apart, y[some], s=9, alpha=0.35, color=colour, linewidths=0)
+    axes.scatter(x[some] + apart, y[some], s=9, alpha=0.35 if len(some) > 200 else 0.6, color=colour, linewidths=0)
 
 
 def _line(axes: Any, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

@@ -14,15 +14,13 @@ import numpy as np
 
 from earmark.analyse.features import Features
 from earmark.data.collection import LISTS, Caption, Clip, Collection
+from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, RATING_COLUMNS
 from earmark.errors import ConfigError
+from earmark.measure.stats import mean_defined
 from earmark.relevance import Rating
 
 YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
-OWN_COLUMNS = {
-    "clips": ("clip_id", "split", "group"),
-    "captions": ("caption_id", "clip_id", "text"),
-    "ratings": ("caption_id", "clip_id", "group", "rater_id", "stratum"),
-}
+OWN_COLUMNS = {"clips": CLIP_COLUMNS, "captions": CAPTION_COLUMNS, "ratings": RATING_COLUMNS}
 """The columns that every collection has; others are a row's `more`."""
 
 
@@ -57,6 +55,16 @@ def rated_pairs(collection: Collection, ratings: Sequence[Rating]) -> list[Pair]
         Pair(captions[caption], clips[clip], clips[captions[caption].clip_id].split.removesuffix(LISTS), of_pair)
         for (caption, clip), of_pair in found.items()
     ]
+
+
+def captions_of(pairs: Sequence[Pair]) -> list[Caption]:
+    """The pairs' captions, each once."""
+    return list({pair.caption.caption_id: pair.caption for pair in pairs}.values())
+
+
+def clips_of(pairs: Sequence[Pair]) -> list[Clip]:
+    """The pairs' clips, each once."""
+    return list({pair.clip.clip_id: pair.clip for pair in pairs}.values())
 
 
 def chosen(collection: Collection, where: Sequence[str]) -> Callable[[Rating], bool]:
@@ -103,20 +111,24 @@ def cell(row: Clip | Caption | Rating, key: str) -> str:
 
 
 def numbers(pairs: Sequence[Pair], names: Sequence[str], collection: Collection) -> Features:
-    """Columns of clips and captions as numbers, yes as 1 and no as 0.
+    """Columns as numbers, yes as 1 and no as 0; of ratings the mean over a pair's ratings that have a number.
 
-    Cells that are neither are undefined, and counted in a note. Raises `ConfigError` on another column.
+    Cells without a number are undefined, and counted in a note. Raises `ConfigError` where there is no such column.
     """
     found = Features({})
     for name in names:
         table, key = column(name, collection)
-        if table == "ratings":
-            raise ConfigError(f"column {name!r}: a pair has several ratings; expected a column of clips or captions.")
-        values = np.array([_number(cell(pair.clip if table == "clips" else pair.caption, key)) for pair in pairs])
+        values = np.array([_mean_of(pair, table, key) for pair in pairs])
         found.values[name] = values
         if undefined := int(np.isnan(values).sum()):
-            found.notes.append(f"{name}: {undefined:,} of {len(values):,} cells are neither a number nor yes or no")
+            found.notes.append(f"{name}: {undefined:,} of {len(values):,} pairs have neither a number nor yes or no")
     return found
+
+
+def _mean_of(pair: Pair, table: str, key: str) -> float:
+    rows: dict[str, Sequence[Clip | Caption | Rating]] = {"clips": [pair.clip], "captions": [pair.caption]}
+    numbers = [_number(cell(row, key)) for row in rows.get(table, pair.ratings)]
+    return mean_defined(numbers)[0]
 
 
 def _number(cell: str) -> float:

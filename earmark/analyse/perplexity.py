@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.data.collection import base_of
 from earmark.errors import DataError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def by_ngrams(
     counted, standing = NGrams(texts), _standing(reference, texts)
     places: defaultdict[str, list[int]] = defaultdict(list)
     for at, caption in enumerate(captions):
-        places[caption.clip_id].append(at)
+        places[base_of(caption.clip_id)].append(at)
     values = np.full(len(captions), np.nan)
     for done, (clip_id, own) in enumerate(places.items(), 1):
         asked = [split_words(captions[at].text) for at in own]
@@ -171,10 +172,10 @@ def _told(reference: int, undefined: int) -> list[str]:
 def _standing(
     reference: Sequence[Caption], texts: Sequence[tuple[str, ...]]
 ) -> Mapping[str | tuple[str, ...], Sequence[int]]:
-    """Where the reference has a clip's captions (by its id), and where it has these words."""
+    """Where the reference has a clip's captions (by its id, its twins' too), and where it has these words."""
     found: defaultdict[str | tuple[str, ...], list[int]] = defaultdict(list)
     for at, (caption, text) in enumerate(zip(reference, texts, strict=True)):
-        found[caption.clip_id].append(at)
+        found[base_of(caption.clip_id)].append(at)
         found[text].append(at)
     return found
 

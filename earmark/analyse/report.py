@@ -6,20 +6,23 @@ Tables are laid out as the paper's Table 4: a row a feature, a column a target, 
 from __future__ import annotations
 
 import base64
+import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from earmark.analyse.clips import NAMES
-from earmark.analyse.correlate import Correlation, stars
-from earmark.analyse.figures import figures, label
+from earmark.analyse.correlate import CONTROLS, Correlation, stars
+from earmark.analyse.features import FEATURES, label
+from earmark.analyse.figures import DOTS, figures, marks
 from earmark.analyse.study import Scope, Study
+from earmark.analyse.targets import TARGETS
 from earmark.data.collection import SHOUTED
-from earmark.errors import ConfigError
+from earmark.errors import ConfigError, DataError
 from earmark.files import write_table, write_text, writing
 from earmark.markdown import table
 from earmark.measure.agreement import Agreement
@@ -28,15 +31,18 @@ from earmark.measure.evaluate import without_nan
 PAIR_COLUMNS = ("caption_id", "clip_id", "split", "group", "ratings")
 CORRELATION_COLUMNS = [
     *("collection", "kind", "scope", "feature", "target", "n", "r", "p", "p_holm", "r_low", "r_high"),
-    *("rho", "rho_p", "rho_low", "rho_high", "partial_r", "partial_p", "partial_n", "given"),
+    *("rho", "rho_p", "rho_low", "rho_high", "partial_r", "partial_p", "partial_n", "r_of_these", "given"),
 ]
 CAPTIONS = {
     "heatmap": "Pearson's r of every feature with every target",
-    "strongest": "The strongest correlations (one a feature, p < .05 before correction), with least-squares lines",
-    "ratings": "Mean ratings by group",
+    "strongest": "The strongest correlations, one a feature, of p < .05 before correction, with least-squares lines; "
+    f"whole numbers are drawn a little apart, and of more than {DOTS:,} pairs so many at random",
+    "ratings": "Mean ratings by group: how pairs were chosen",
     "machine": "People against the machine",
 }
 """What each picture shows."""
+FEW = 30
+"""Pairs below which a scope's numbers tell next to nothing."""
 PAPER: dict[str, dict[str, str]] = {
     "e_time": {"HR": "n.s.", "MR": "n.s.", "D(H, M)": "n.s.", "APT": "n.s."},
     "e_class": {"HR": "-0.195**", "MR": "-0.233**", "D(H, M)": "n.s.", "APT": "0.089*"},
@@ -52,23 +58,55 @@ PAPER: dict[str, dict[str, str]] = {
 }
 """The paper's Table 4, of 600 own-clip pairs of Clotho with single raters' answers; shown beside a study of Clotho."""
 PUBLISHED_OF = "clotho"
+UNDEFINED = "undefined"
+Table = tuple[list[str], list[list[str]]]
+"""Columns and rows."""
+
+
+class Section(NamedTuple):
+    """A part of the report, in whatever form."""
+
+    title: str = ""
+    lines: Sequence[str] = ()
+    table: Table | None = None
+    picture: str = ""
+    """A key of `CAPTIONS`."""
+    folded: bool = False
+    """Whether a page shows it only when asked."""
+
+
+def check_out(out: Path) -> None:
+    """Raises `ConfigError` where the report's libraries are missing, `DataError` where `out` is no folder."""
+    missing = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the report needs {' and '.join(missing)}, of the extra `analyse` (pip install 'earmark[analyse]')."
+        )
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: not a folder; expected one for the report, or nothing. Name another place.")
 
 
 def write_report(study: Study, out: Path) -> list[Path]:
     """Writes the report into the folder, each file whole or not at all, and gives their paths, the page first.
 
-    Raises `ConfigError` where matplotlib or Jinja2 is missing, `DataError` where it cannot be written.
+    Pictures that an earlier report left there and this one does not have are deleted. Raises `DataError` where it
+    cannot be written.
     """
     drawn = figures(study)
-    page = html(study, drawn)
-    for name, picture in drawn.items():
-        with writing(out / "figures" / f"{name}.png") as aside:
-            aside.write_bytes(picture)
-    write_text(out / "report.html", page)
-    write_text(out / "report.md", markdown(study, drawn))
+    found = list(sections(study, drawn))
+    page = html(study, found, drawn)
+    for name in CAPTIONS:
+        path = out / "figures" / f"{name}.png"
+        if name not in drawn:
+            path.unlink(missing_ok=True)
+            continue
+        with writing(path) as aside:
+            aside.write_bytes(drawn[name])
     write_features(study, out / "features.csv")
     rows = ({key: "" if value != value else value for key, value in row.items()} for row in correlation_rows(study))
     write_table(out / "correlations.csv", CORRELATION_COLUMNS, rows)
+    write_text(out / "report.md", markdown(study, found))
+    write_text(out / "report.html", page)
     return [out / name for name in ("report.html", "report.md", "features.csv", "correlations.csv")]
 
 
@@ -83,25 +121,66 @@ def kind(study: Study) -> str:
 
 def heading(study: Study) -> str:
     """What the study is of."""
-    return f"{study.collection.name} ({kind(study)})" + (f", run {study.run}" if study.run else "")
+    return f"{study.collection.name} ({kind(study)})" + (f", run {study.run.name}" if study.run else "")
+
+
+def title(study: Study) -> str:
+    """The report's."""
+    return f"What ratings go with: {heading(study)}"
 
 
 def counts(scope: Scope) -> str:
     """How many pairs a scope's numbers are of."""
-    return f"{scope.name}: {scope.pairs:,} rated pairs, {scope.captions:,} captions"
+    few = f" (fewer than {FEW}: they tell next to nothing)" if scope.pairs < FEW else ""
+    return f"{scope.name}: {scope.pairs:,} rated pairs, {scope.captions:,} captions{few}"
 
 
-def paper_table(scope: Scope, shown: Callable[[Correlation], str] | None = None) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the table in the paper's layout, without features that are undefined for every target."""
+def sections(study: Study, drawn: Iterable[str]) -> Iterator[Section]:
+    """The report's parts, in order; `drawn` are the pictures that there are."""
+    *splits, whole = study.scopes
+    yield Section(counts(whole), table=paper_table(whole))
+    yield from (Section(picture=name) for name in drawn)
+    if study.run is not None:
+        yield Section("Human against machine", machine_lines(study))
+    for scope in (whole, *splits):
+        if scope is not whole:
+            yield Section(counts(scope), table=paper_table(scope))
+        if any(found.ratings for found in scope.agreement.values()):
+            yield Section(f"How far raters agree, {scope.name}", table=quality_table(scope))
+    if is_of_clotho(study):
+        yield Section("Published: the paper's Table 4, 600 pairs", table=published_table())
+    yield Section("Notes", notes(study))
+    yield Section("What the names mean", glossary(study))
+    if study.problems:
+        yield Section("Left out", list(map(str, study.problems)))
+    for scope in (whole, *splits):
+        yield Section(f"Every correlation, {counts(scope)}", table=detail_table(scope), folded=True)
+
+
+def glossary(study: Study) -> list[str]:
+    """What each feature and target of the study is."""
+    features = [f"{label(name)}: {FEATURES[name].meaning}" for name in study.features if name in FEATURES]
+    return [*(f"{name}: {TARGETS[name]}" for name in study.targets if name in TARGETS), *features]
+
+
+def paper_table(scope: Scope, shown: Callable[[Correlation], str] | None = None) -> Table:
+    """The table in the paper's layout, without features that are undefined for every target."""
     shown = shown or paper_cell
     targets = list(dict.fromkeys(each.target for each in scope.correlations))
     rows: dict[str, dict[str, str]] = {}
     for each in scope.correlations:
         rows.setdefault(each.feature, {})[each.target] = shown(each)
-    kept = {name: cells for name, cells in rows.items() if set(cells.values()) != {"undefined"}}
+    kept = {name: cells for name, cells in rows.items() if set(cells.values()) != {UNDEFINED}}
     return ["feature", *map(label, targets)], [
         [label(name), *(cells.get(target, "") for target in targets)] for name, cells in kept.items()
     ]
+
+
+def short_table(scope: Scope) -> Table:
+    """The same with r in the place of "n.s.", and of D(H, M) the paper's form alone: for a terminal."""
+    columns, rows = paper_table(scope, whole_cell)
+    kept = [at for at, name in enumerate(columns) if not name.startswith("D(H, M) ")]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def paper_cell(found: Correlation) -> str:
@@ -111,91 +190,78 @@ def paper_cell(found: Correlation) -> str:
 
 def whole_cell(found: Correlation) -> str:
     """The same, with the number in the place of "n.s."."""
-    if math.isnan(found.p):
-        return "undefined"
-    return f"{found.r:.3f}{stars(found.p).replace('n.s.', '')}" + ("†" if found.p_holm < 0.05 else "")
+    return UNDEFINED if math.isnan(found.p) else f"{found.r:.3f}{marks(found).replace('n.s.', '')}"
 
 
-def published_table() -> tuple[list[str], list[list[str]]]:
+def published_table() -> Table:
     """The paper's Table 4."""
     targets = ["HR", "MR", "D(H, M)", "APT"]
     return ["feature", *targets], [[label(name), *(cells[t] for t in targets)] for name, cells in PAPER.items()]
 
 
-def detail_table(scope: Scope) -> tuple[list[str], list[list[str]]]:
-    """Every correlation with all that belongs to it."""
-    columns = [
-        "feature",
-        "target",
-        "n",
-        "r",
-        "95 % interval",
-        "p",
-        "p (Holm)",
-        "ρ",
-        "95 % interval",
-        "p",
-        "partial r",
-        "p",
-    ]
+def detail_table(scope: Scope) -> Table:
+    """Every correlation with all that belongs to it; partial r stands beside r over the same pairs."""
+    columns = ["feature", "target", "n", "r", "95 % interval", "p", "p (Holm)", "ρ", "95 % interval", "p"]
+    columns += ["partial r", "p", "its n", "r of these", "given"]
     return columns, [
         [
-            label(each.feature),
-            label(each.target),
-            f"{each.n:,}",
+            *(label(each.feature), each.target, f"{each.n:,}"),
             *(signed(each.r), bounds(each.interval), probability(each.p), probability(each.p_holm)),
             *(signed(each.rho), bounds(each.rho_interval), probability(each.rho_p)),
-            *(signed(each.partial), probability(each.partial_p)),
+            *(signed(each.partial), probability(each.partial_p), f"{each.partial_n:,}", signed(each.plain)),
+            ", ".join(map(label, each.controls)) or "nothing",
         ]
         for each in scope.correlations
     ]
 
 
-def quality_table(study: Study) -> tuple[list[str], list[list[str]]]:
-    """Rating quality, a row a scope and choice of ratings; no rows where no rating names its rater."""
-    columns = ["ratings of", "answers", "pairs", "raters", "α (interval)", "95 % interval", "same / within 10"]
-    columns += ["ICC(2,k)", "k", "leave one out r / ρ", "split half ρ", "human ceiling of ρ"]
-    rows = [
-        [f"{scope.name}, {name}", *_quality(found)]
-        for scope in study.scopes
-        for name, found in scope.agreement.items()
-        if found.ratings
-    ]
-    return columns, rows
+QUALITY: dict[str, Callable[[Agreement], str]] = {
+    "answers": lambda found: f"{found.ratings:,}",
+    "rated pairs": lambda found: f"{found.units:,}",
+    "of two raters and more": lambda found: f"{found.units_of_two:,}",
+    "raters": lambda found: f"{found.raters:,}",
+    "Krippendorff's α (interval)": lambda found: plain(found.alpha, 4),
+    "  95 % interval": lambda found: bounds(found.alpha_interval),
+    "two people's answers: equal": lambda found: plain(found.same),
+    "  within 10 points": lambda found: plain(found.near),
+    "ICC(2,1)": lambda found: plain(found.icc.single),
+    "ICC(2,k)": lambda found: plain(found.icc.average),
+    "  k": lambda found: plain(found.icc.k, 2),
+    "each against the others' mean: r": lambda found: plain(found.leave_one_out.pearson),
+    "  ρ": lambda found: plain(found.leave_one_out.spearman),
+    "  raters": lambda found: f"{found.leave_one_out.raters:,}",
+    "split half ρ": lambda found: plain(found.split_half.rho),
+    "human ceiling of ρ": lambda found: plain(found.split_half.ceiling),
+    "  of a model that knew the true means": lambda found: plain(found.split_half.limit),
+}
+"""Measure → how it is shown."""
 
 
-def _quality(found: Agreement) -> list[str]:
-    return [
-        f"{found.ratings:,}",
-        f"{found.units:,}",
-        f"{found.raters:,}",
-        plain(found.alpha, 4),
-        bounds(found.alpha_interval),
-        f"{plain(found.same, 2)} / {plain(found.near, 2)}",
-        plain(found.icc.average),
-        plain(found.icc.k, 2),
-        f"{plain(found.leave_one_out.pearson)} / {plain(found.leave_one_out.spearman)}",
-        plain(found.split_half.rho),
-        plain(found.split_half.ceiling),
-    ]
+def quality_table(scope: Scope) -> Table:
+    """How far a scope's raters agree: a row a measure, a column a choice of ratings."""
+    told = {name: found for name, found in scope.agreement.items() if found.ratings}
+    return [scope.name, *told], [[name, *map(shown, told.values())] for name, shown in QUALITY.items()]
 
 
 def machine_lines(study: Study) -> list[str]:
-    """ρ of the machine with people, scope by scope, beside what people reach themselves."""
-    lines = []
-    for scope in study.scopes:
-        if scope.machine is None:
-            continue
-        found = scope.machine
-        line = (
-            f"{scope.name}: ρ of MR with HR {plain(found.spearman)} {bounds(found.interval)} over {found.pairs:,} pairs"
-        )
-        halves = list(scope.agreement.values())[-1].split_half
-        if not math.isnan(halves.ceiling):
-            line += f"; between people, the ρ of one panel's means with another's: {plain(halves.ceiling)}"
-            line += f", and of a model that knew the true means: {plain(halves.limit)}"
-        lines.append(line)
-    return lines
+    """ρ of the machine with people, scope by scope, what the run has seen, and what people reach themselves."""
+    return [line for scope in study.scopes for line in _machine_line(scope)]
+
+
+def _machine_line(scope: Scope) -> Iterator[str]:
+    found = scope.machine
+    if found is None:
+        return
+    line = f"{scope.name}: ρ of MR with HR {plain(found.rho)} {bounds(found.interval)} over {found.pairs:,} pairs"
+    line += f"; {found.trained:,} of {found.captions:,} captions trained the run"
+    if found.stopped_training:
+        line += ", and a split among them stopped its training"
+    line += ": no test result" if found.trained or found.stopped_training else ""
+    *_, studied = scope.agreement.values()
+    halves = studied.split_half
+    if not math.isnan(halves.ceiling):
+        line += f". Human ceiling {plain(halves.ceiling)} over {halves.units:,} pairs of two raters and more"
+    yield line
 
 
 def notes(study: Study) -> list[str]:
@@ -214,12 +280,19 @@ def notes(study: Study) -> list[str]:
     return [*study.notes, *undefined, *told]
 
 
-READING = (
-    "Pearson's r with the paper's stars (* p < .05, ** p < .01, not corrected; n.s.: not significant); † also p < .05 "
-    "after Holm's correction over the table. Intervals are 95 %, by bootstrap over captions; the partial r is given "
-    "audio duration and # words, as far as they are there."
-)
-"""How to read the tables."""
+def reading(study: Study) -> str:
+    """How to read the tables."""
+    controls = " and ".join(map(label, CONTROLS))
+    whole = study.scopes[-1]
+    p_of = "scipy's, which takes pairs as independent of each other"
+    if not whole.stand_alone:
+        p_of = "of r over the bootstrap's standard error, since many pairs share captions or clips"
+    drawn = "clips, which bring their captions along" if study.settings.pairs == "own" else "captions and clips"
+    return (
+        "Pearson's r; ** p < .01 and * p < .05 before correction, n.s. or no mark: neither; † p < .05 after Holm's "
+        f"correction over the table. p is {p_of}. Intervals are 95 %, by bootstrap over {drawn}. The partial r is "
+        f"given {controls}, as far as they are known."
+    )
 
 
 def is_of_clotho(study: Study) -> bool:
@@ -227,78 +300,50 @@ def is_of_clotho(study: Study) -> bool:
     return (study.collection.name, study.collection.kind, study.settings.pairs) == (PUBLISHED_OF, "recorded", "own")
 
 
-# Markdown
+# Forms
 
 
-def markdown(study: Study, drawn: Mapping[str, bytes]) -> str:
+def markdown(study: Study, found: Iterable[Section]) -> str:
     """The report as markdown, its pictures in `figures/`."""
-    return "\n".join([*_markdown(study, drawn), ""])
+    return "\n".join(["# " + " ".join(title(study).split()), "", reading(study), "", *_markdown(found)])
 
 
-def _markdown(study: Study, drawn: Mapping[str, bytes]) -> Iterator[str]:
-    yield f"# Why pairs are rated as they are: {heading(study)}"
-    yield ""
-    yield READING
-    yield ""
-    for scope in reversed(study.scopes):
-        yield f"## {counts(scope)}"
-        yield ""
-        yield from table(*paper_table(scope))
-    if is_of_clotho(study):
-        yield "## Published: the paper's Table 4, 600 pairs"
-        yield ""
-        yield from table(*published_table())
-    columns, rows = quality_table(study)
-    if rows:
-        yield "## How far raters agree"
-        yield ""
-        yield from table(columns, rows)
-    if lines := machine_lines(study):
-        yield "## Human against machine"
-        yield ""
-        yield from (f"- {line}" for line in lines)
-        yield ""
-    yield "## Notes"
-    yield ""
-    yield from (f"- {note}" for note in notes(study))
-    yield ""
-    for name in drawn:
-        yield f"![{CAPTIONS[name]}](figures/{name}.png)"
-        yield ""
-    for scope in reversed(study.scopes):
-        yield f"## Every correlation, {counts(scope)}"
-        yield ""
-        yield from table(*detail_table(scope))
+def _markdown(found: Iterable[Section]) -> Iterator[str]:
+    for section in found:
+        if section.title:
+            yield f"## {section.title}"
+            yield ""
+        if section.lines:
+            yield from (f"- {' '.join(line.split())}" for line in section.lines)
+            yield ""
+        if section.table is not None:
+            yield from table(*section.table)
+        if section.picture:
+            yield f"![{CAPTIONS[section.picture]}](figures/{section.picture}.png)"
+            yield ""
 
 
-# The page
-
-
-def html(study: Study, drawn: Mapping[str, bytes]) -> str:
+def html(study: Study, found: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
     """The report as one page that needs nothing beside it."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        raise ConfigError("the report needs the extra `analyse` (pip install 'earmark[analyse]').") from error
+    from jinja2 import Environment, StrictUndefined
+
     template = resources.files("earmark.analyse").joinpath("report.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page.filters["code"] = _code
+    pictures = {name: "data:image/png;base64," + base64.b64encode(each).decode() for name, each in drawn.items()}
     return page.from_string(template).render(
-        heading=heading(study),
-        reading=READING,
-        scopes=[
-            {"counts": counts(scope), "paper": paper_table(scope), "detail": detail_table(scope)}
-            for scope in reversed(study.scopes)
-        ],
-        published=published_table() if is_of_clotho(study) else None,
-        quality=quality_table(study),
-        machine=machine_lines(study),
-        notes=notes(study),
-        problems=list(map(str, study.problems)),
-        figures={
-            name: (CAPTIONS[name], "data:image/png;base64," + base64.b64encode(picture).decode())
-            for name, picture in drawn.items()
-        },
+        title=title(study), reading=reading(study), sections=found, pictures=pictures, captions=CAPTIONS
     )
+
+
+def _code(line: str) -> Any:
+    """The line as HTML, what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    parts = [
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(line.split("`"))
+    ]
+    return Markup("").join(parts) if line.count("`") % 2 == 0 else escape(line)
 
 
 # For programs
@@ -323,7 +368,7 @@ def correlation_rows(study: Study) -> Iterator[dict[str, Any]]:
             cells = (
                 *(scope.name, each.feature, each.target, each.n, each.r, each.p, each.p_holm, *each.interval),
                 *(each.rho, each.rho_p, *each.rho_interval),
-                *(each.partial, each.partial_p, each.partial_n, " ".join(each.controls)),
+                *(each.partial, each.partial_p, each.partial_n, each.plain, " ".join(each.controls)),
             )
             yield of_all | dict(zip(CORRELATION_COLUMNS[2:], cells, strict=True))
 
@@ -334,7 +379,7 @@ def as_json(study: Study) -> dict[str, Any]:
         {
             "collection": study.collection.name,
             "kind": study.collection.kind,
-            "run": study.run or None,
+            "run": study.run.name if study.run else None,
             "pairs": study.settings.pairs,
             "notes": notes(study),
             "problems": [problem._asdict() for problem in study.problems],
@@ -347,9 +392,8 @@ def as_json(study: Study) -> dict[str, Any]:
                     "agreement": {name: each.numbers() for name, each in scope.agreement.items() if each.ratings},
                     "machine": scope.machine
                     and {
-                        "spearman": scope.machine.spearman,
+                        **scope.machine._asdict(),
                         "interval": list(scope.machine.interval),
-                        "pairs": scope.machine.pairs,
                     },
                 }
                 for scope in study.scopes
@@ -364,12 +408,12 @@ def as_json(study: Study) -> dict[str, Any]:
 
 def plain(value: float, digits: int = 3) -> str:
     """A number, or "undefined"."""
-    return "undefined" if math.isnan(value) else f"{value:.{digits}f}"
+    return UNDEFINED if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def signed(value: float) -> str:
     """A number with its sign, or "undefined"."""
-    return "undefined" if math.isnan(value) else f"{value:+.3f}"
+    return UNDEFINED if math.isnan(value) else f"{value:+.3f}"
 
 
 def probability(value: float) -> str:
@@ -381,4 +425,4 @@ def probability(value: float) -> str:
 
 def bounds(interval: Sequence[float]) -> str:
     """`[-0.021, 0.114]`."""
-    return "undefined" if math.isnan(interval[0]) else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+    return UNDEFINED if math.isnan(interval[0]) else f"[{interval[0]:.3f}, {interval[1]:.3f}]"

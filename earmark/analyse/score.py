@@ -7,7 +7,7 @@ ratings says how many of its captions trained the run, stopped its training, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
+from earmark.analyse.correlate import FEWEST
 from earmark.audio.cache import Features
-from earmark.data.collection import LISTS, Caption, Collection
+from earmark.config import read_toml
+from earmark.data.collection import LISTS, Caption, Collection, base_of
 from earmark.data.rows import is_blank, rating_fault
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import read_table
 from earmark.learn.estimates import scored
-from earmark.learn.measured import Seen, seen
+from earmark.learn.measured import seen
 from earmark.measure.stats import rated_measures
 from earmark.model.audio_towers import OWN_CAPTIONS
 from earmark.model.dual_encoder import DualEncoder, run_fingerprint
@@ -36,6 +38,8 @@ ANCHOR = "anchor"
 """The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
 HELD = "evaluation"
 """The split that nothing is fitted on unless it is named."""
+UNDEFINED = dict.fromkeys(("SRCC", "LCC", "KTAU"), float("nan"))
+"""Correlations of fewer than three pairs (`FEWEST`)."""
 ADDED = ("cosine", "rating_expected", "low", "high")
 """The columns that are written beside a row's own."""
 
@@ -113,21 +117,30 @@ def fit_run(
     ratings, notes = _without_anchors(collection.rated(split))
     captions = _captions(collection, ratings)
     trained = trained_captions(run, collection, captions)
-    held = {c.caption_id for c in captions if split is None and _split_of(collection)[c.clip_id] == HELD} - trained
+    splits = _split_of(collection)
+    held = {c.caption_id for c in captions if split is None and splits[c.clip_id] == HELD} - trained
     left = [caption for caption in captions if caption.caption_id not in trained | held]
     if trained:
         notes.append(f"{len(trained):,} of {len(captions):,} rated captions left out: they trained the run")
     if held:
-        notes.append(f"{len(held):,} rated captions left out: they stand in {HELD}, which --split {HELD} would name")
+        notes.append(
+            f"{len(held):,} rated captions left out: they are of {HELD}, kept for tests (--split {HELD} fits on it)"
+        )
     where = f"{collection.root}, split {split or 'all but evaluation'}"
     if not left:
         raise DataError(
             f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
-            f"and {len(held):,} are held back. Rate others, or keep a split from training."
+            f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, keep a split from training, or "
+            f"fit on {HELD} (--split {HELD}), which then tests nothing."
         )
     notes += _stopping(run, collection, left)
     kept = {caption.caption_id for caption in left}
     found = _pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress)
+    if not found.pairs and found.problems:
+        raise DataError(
+            f"{where}: none of the pairs of {len(left):,} rated captions has a cosine, the first: {found.problems[0]}. "
+            "Bring the sounds or vectors, or name another split."
+        )
     try:
         calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs], adaptive=adaptive)
     except DataError as error:
@@ -146,27 +159,44 @@ def fit_run(
 
 
 def trained_captions(run: Path, collection: Collection, captions: Sequence[Caption]) -> set[str]:
-    """The ids of the captions that the run learned from: by clip, by words, or as a twin of what it learned from."""
-    splits = _split_of(collection)
-    known = {split: seen(run, collection, split) for split in collection.splits}
-    texts = frozenset[str]().union(*(each.texts for each in known.values()))
-    learned = {split for split, each in known.items() if each.trained_on}
-    twins = {clip.clip_id for clip in collection.clips if clip.split.endswith(LISTS)}
+    """The ids of the captions that the run, or a teacher of it that is still there, learned from.
+
+    By clip, by words, or as a twin: of a clip that was learned from, or in the lists of a split that was.
+    """
+    known = [(split, seen(each, collection, split)) for each in _with_teachers(run) for split in collection.splits]
+    texts = frozenset[str]().union(*(each.texts for _, each in known))
+    lists = {split + LISTS for split, each in known if each.trained_on}
+    twins = {clip.clip_id for clip in collection.clips if clip.split in lists}
+    learned = {caption.clip_id for caption in collection.captions if caption.text in texts} | twins
     return {
         caption.caption_id
         for caption in captions
-        if caption.text in texts or (caption.clip_id in twins and splits[caption.clip_id] in learned)
+        if caption.text in texts or caption.clip_id in twins or base_of(caption.clip_id) in learned
     }
+
+
+def _with_teachers(run: Path) -> list[Path]:
+    """The run and, once each, the teachers that it and they learned from, as far as they are there."""
+    found, asked = [run], [run]
+    while asked:
+        estimates = read_toml(asked.pop() / "config.toml").get("data", {}).get("estimates", {})
+        named = [Path(name) for made in estimates.values() for name in made if (Path(name) / "config.toml").is_file()]
+        new = [each for each in dict.fromkeys(named) if each not in found]
+        found, asked = [*found, *new], [*asked, *new]
+    return found
+
+
+def stopping_splits(run: Path, collection: Collection, splits: Iterable[str]) -> frozenset[str]:
+    """Those of the splits that stopped the run's training."""
+    there = set(splits) & set(collection.splits)
+    return frozenset(split for split in there if seen(run, collection, split).stopped_training)
 
 
 def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
     """A line for each split that the captions are of and that stopped training."""
     splits = _split_of(collection)
-    named = dict.fromkeys(splits[caption.clip_id] for caption in captions)
-    known: dict[str, Seen] = {split: seen(run, collection, split) for split in named if split in collection.splits}
-    return [
-        f"split {split} also stopped training: no test result" for split, each in known.items() if each.stopped_training
-    ]
+    stopped = stopping_splits(run, collection, (splits[caption.clip_id] for caption in captions))
+    return [f"split {split} also stopped training: no test result" for split in sorted(stopped)]
 
 
 def _heard(run: Path, collection: Collection, clip_ids: Sequence[str]) -> list[str]:
@@ -212,13 +242,13 @@ def _pairs_of(
 ) -> _Found:
     """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems."""
     pairs = list(Relevance.from_ratings(ratings).pairs())
-    cosines, problems = _cosines(model, collection, [(pair.caption_id, pair.clip_id) for pair in pairs], progress)
+    cosines, problems = cosines_of(model, collection, [(pair.caption_id, pair.clip_id) for pair in pairs], progress)
     places = np.flatnonzero(np.isfinite(cosines))
     kept = [pairs[place] for place in places]
     return _Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
 
 
-def _cosines(
+def cosines_of(
     model: DualEncoder, collection: Collection, asked: Sequence[tuple[str, str]], progress: Progress | None
 ) -> tuple[Floats, list[Problem]]:
     """[pair] the cosines of (caption id, clip id), and why some are NaN: a clip, or a pair."""
@@ -299,20 +329,19 @@ def score_table(run: Path, table: Path, collection: Collection | None, progress:
     `rating` (0–100) and `group` may stand beside them. A row that cannot be used is left out and told.
     """
     by, rows, problems = _asked(table, collection)
-    notes: list[str] = []
     model = DualEncoder.load(run).to(best_device())
+    known = {caption.caption_id: caption.text for caption in collection.captions} if collection else {}
+    texts = [row.cells["text"] if by == "text" else known[row.cells["caption_id"]] for row in rows]
     if collection is None:
         cosines, more = _of_files(model, rows, table.parent, progress)
-        texts = [row.cells["text"] for row in rows]
-    elif by == "text":
-        cosines, more = _of_texts(model, rows, collection, progress)
-        texts = [row.cells["text"] for row in rows]
+        notes = ["what the run has seen of these sounds and words is not known, since they are of no collection"]
     else:
-        cosines, more = _of_captions(model, rows, collection, progress)
-        ids = {row.cells["caption_id"] for row in rows}
-        captions = {c.caption_id: c for c in collection.captions if c.caption_id in ids}
-        texts = [captions[row.cells["caption_id"]].text for row in rows]
-        notes = _seen_of(run, collection, list(captions.values()), [row.cells["clip_id"] for row in rows])
+        of_rows = _of_texts if by == "text" else _of_captions
+        cosines, more = of_rows(model, rows, collection, progress)
+        same = {row.cells["caption_id"] for row in rows} if by == "caption_id" else set()
+        words = set(texts) if by == "text" else set()
+        asked = [c for c in collection.captions if c.caption_id in same or c.text in words]
+        notes = _seen_of(run, collection, asked, [row.cells["clip_id"] for row in rows])
     ratings = np.array([float(row.cells.get("rating") or "nan") for row in rows])
     found = _finite([row.cells for row in rows], texts, cosines, ratings, [row.cells.get("group", "") for row in rows])
     of_collection = collection.problems if collection is not None else []
@@ -360,7 +389,7 @@ def _of_captions(
 ) -> tuple[Floats, list[Problem]]:
     """[row] the cosines of a collection's captions and clips, NaN where there is none, and why."""
     asked = [(row.cells["caption_id"], row.cells["clip_id"]) for row in rows]
-    return _cosines(model, collection, asked, progress) if asked else (np.zeros(0), [])
+    return cosines_of(model, collection, asked, progress) if asked else (np.zeros(0), [])
 
 
 def _of_files(
@@ -369,7 +398,7 @@ def _of_files(
     """[row] the cosines of words and sound files, NaN where a file cannot be read, and why."""
     paths = list(dict.fromkeys(row.cells["path"] for row in rows))
     sounds = dict(zip(paths, _sounds(model, [folder / path for path in paths], progress), strict=True))
-    return _cosines_of([sounds[row.cells["path"]] for row in rows], model, rows, progress)
+    return _of_vectors([sounds[row.cells["path"]] for row in rows], model, rows, progress)
 
 
 def _of_texts(
@@ -388,10 +417,10 @@ def _of_texts(
     why = {problem.where: problem.what for problem in problems}
     missing = {clip: DataError(why.get(f"clip {clip!r}", "it has no embedding")) for clip in named - set(vectors)}
     sounds = {**vectors, **missing}
-    return _cosines_of([sounds[row.cells["clip_id"]] for row in rows], model, rows, progress)
+    return _of_vectors([sounds[row.cells["clip_id"]] for row in rows], model, rows, progress)
 
 
-def _cosines_of(
+def _of_vectors(
     sounds: Sequence[NDArray[np.float32] | DataError],
     model: DualEncoder,
     rows: Sequence[_Row],
@@ -474,11 +503,12 @@ def measures(
     that any constant does; the share of ratings inside the interval, and its mean width in rating points.
     """
     y = ratings / 100
+    of_expected = rated_measures(expected / 100, y)
     of_cosine = {**rated_measures(cosines, y), "MSE": float(np.mean((cosines.clip(0, 1) - y) ** 2))}
     return {
         "pairs": len(ratings),
-        "expected": rated_measures(expected / 100, y),
-        "cosine": of_cosine,
+        "expected": of_expected if len(y) >= FEWEST else {**of_expected, **UNDEFINED},
+        "cosine": of_cosine if len(y) >= FEWEST else {**of_cosine, **UNDEFINED},
         "constant_fitted": _constant(calibration.mean, ratings),
         "constant_here": _constant(float(ratings.mean()), ratings),
         **_interval_measures(low, high, ratings),

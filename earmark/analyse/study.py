@@ -1,15 +1,8 @@
-"""A study: a collection's rated pairs with the features of their captions and clips, and what these correlate with.
+"""A study: a collection's rated pairs with the features of their captions and clips, and what these go with.
 
 The paper's section 5 and more. Rows are rated pairs, by default a caption with its own clip (the paper's true
-positives). Features come from captions and clips, targets from people and, where a run is given, from the machine:
-
-- HR, the mean rating over raters, 0–100; SD-HR, its sample standard deviation (n − 1) where two or more rated
-- MR, the run's cosine; APT, the mean seconds that raters played the sound
-- D(H, M), how far the two are apart: |MR − HR / 100| as the paper has it, its signed form (above 0: the machine rates
-  higher), and both with the rating that the run's calibration expects (`calibrate.py`), where it has one, in the
-  place of MR
-
-A pair belongs to the split of its caption's clip, and to the pooled study.
+positives). Features are of captions and clips, targets (`targets.py`) of people and, where a run is given, of the
+machine. A pair belongs to the split of its caption's clip, and to the pooled study.
 """
 
 from __future__ import annotations
@@ -22,23 +15,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.analyse.calibrate import Calibration
 from earmark.analyse.captions import CaptionSettings, caption_features
 from earmark.analyse.clips import ClipSettings, clip_features
-from earmark.analyse.correlate import Correlation, correlations
+from earmark.analyse.correlate import Correlation, correlations, stand_alone
 from earmark.analyse.features import Features
-from earmark.analyse.pairs import Pair, chosen, numbers, rated_pairs
-from earmark.analyse.score import trained_captions
+from earmark.analyse.pairs import Pair, captions_of, chosen, clips_of, numbers, rated_pairs
+from earmark.analyse.targets import OfRun, missing, of_run, targets
 from earmark.config import from_table, override
-from earmark.data.collection import Caption, Clip, Collection
+from earmark.data.collection import Caption, Collection
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.learn.estimates import scored
-from earmark.measure import stats
 from earmark.measure.agreement import Agreement, agreement
+from earmark.measure.stats import Interval
 from earmark.model.dual_encoder import DualEncoder
-from earmark.model.share import CALIBRATION
 from earmark.model.text_encoders import Progress
-from earmark.model.towers import best_device
 from earmark.relevance import Rating
 
 Floats = NDArray[np.float64]
@@ -47,8 +36,10 @@ POOLED = "pooled"
 ALL, STUDIED = "all ratings", "in the study"
 """Which ratings agreement is told of."""
 REFERENCE = "development"
-TARGETS = ("HR", "SD-HR", "MR", "D(H, M)", "D signed", "D fitted", "D fitted signed", "APT")
-"""In the order of tables; those that the data has are used."""
+SPLITS = ("development", "validation", "evaluation")
+"""The order in which splits are told; others come after them."""
+TWICE = "e_class_normalised"
+"""A feature that is another one times a constant: whatever that correlates with, it does too."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +80,8 @@ class Scope(NamedTuple):
     """A split, or `POOLED`."""
     pairs: int
     captions: int
+    stand_alone: bool
+    """Whether p is scipy's (see `correlate`)."""
     correlations: list[Correlation]
     agreement: dict[str, Agreement]
     """Of all its ratings, of those "without GROUP, …", and of those in the study, where they differ."""
@@ -96,11 +89,17 @@ class Scope(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """How far the run agrees with people on a scope's pairs."""
+    """How far the run agrees with people on a scope's pairs, and what of them it has seen."""
 
-    spearman: float
-    interval: stats.Interval
+    rho: float
+    """Spearman's, of MR with HR."""
+    interval: Interval
     pairs: int
+    captions: int
+    trained: int
+    """Captions that trained the run."""
+    stopped_training: bool
+    """Whether (some of) the pairs are of a split that stopped its training."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ class Study:
 
     collection: Collection
     settings: Settings
-    run: str
-    """Empty where there is none."""
+    run: OfRun | None
     pairs: list[Pair]
     features: dict[str, Floats]
     """Name → one number a pair, NaN where undefined."""
@@ -133,60 +131,57 @@ def study(
 ) -> Study:
     """What a collection's ratings go with.
 
-    Raises `DataError` where no rated pair is left, `ConfigError` where a setting names a column that is not there.
+    Raises `DataError` where no rated pair is left or the run is none, `ConfigError` where a setting names what is not
+    there.
     """
     ratings = list(filter(chosen(collection, settings.where), collection.ratings))
     every = rated_pairs(collection, [rating for rating in ratings if rating.group not in settings.without_groups])
     pairs = [pair for pair in every if pair.is_own or settings.pairs == "all"]
     if not pairs:
+        met = f" that meet {' and '.join(settings.where)}" if settings.where else ""
+        own = " of captions with their own clips" if settings.pairs == "own" else ""
         raise DataError(
-            f"{collection.root}: {len(collection.ratings):,} ratings, {len(every):,} pairs with "
-            f'{" and ".join(settings.where) or "one"}, and none of them asked for (pairs = "{settings.pairs}"). '
-            "Ask for others, or add ratings."
+            f"{collection.root}: no rated pair to study; found {len(collection.ratings):,} ratings, {len(every):,} "
+            f"rated pairs{met}, none{own or ' else'}. Add ratings, or ask for others (--set pairs=all, where)."
         )
     named, asked = (numbers(pairs, names, collection) for names in (settings.columns, settings.targets))
+    reference = _reference(collection, settings)
+    model = None if run is None else DualEncoder.load(run)  # refused before the work, not after it
     captions, clips = captions_of(pairs), clips_of(pairs)
+    of_captions = caption_features(captions, reference, settings.captions, progress)
     of_clips = clip_features(collection, clips, settings.clips, progress)
-    of_captions = caption_features(captions, _reference(collection, settings), settings.captions, progress)
-    machine = _machine(collection, pairs, run, progress)
-    targets = _targets(pairs, machine.values)
-    order = [name for name in TARGETS if name in targets]
+    machine = None if run is None or model is None else of_run(run, model, collection, pairs, progress)
+    held = targets(pairs, machine)
     found = Study(
         collection,
         settings,
-        run.name if run else "",
+        machine,
         pairs,
         {
             **_of_pairs(of_clips, [clip.clip_id for clip in clips], [pair.clip.clip_id for pair in pairs]),
             **_of_pairs(of_captions, [c.caption_id for c in captions], [pair.caption.caption_id for pair in pairs]),
             **named.values,
         },
-        {**{name: targets[name] for name in order}, **asked.values},
+        held | asked.values,
         [],
         _histograms(every),
         [
             *_counted(ratings, every, pairs, settings),
+            *(machine.notes if machine else []),
+            *missing(held, machine),
             *of_clips.notes,
             *of_captions.notes,
             *named.notes,
             *asked.notes,
-            *machine.notes,
-            *_missing(targets, run),
         ],
-        [*of_clips.problems, *machine.problems],
+        list(
+            {
+                problem.where: problem for problem in [*of_clips.problems, *(machine.problems if machine else [])]
+            }.values()
+        ),
     )
     found.scopes.extend(_scopes(found, rated_pairs(collection, ratings), progress))
     return found
-
-
-def captions_of(pairs: Sequence[Pair]) -> list[Caption]:
-    """The pairs' captions, each once."""
-    return list({pair.caption.caption_id: pair.caption for pair in pairs}.values())
-
-
-def clips_of(pairs: Sequence[Pair]) -> list[Clip]:
-    """The pairs' clips, each once."""
-    return list({pair.clip.clip_id: pair.clip for pair in pairs}.values())
 
 
 def _reference(collection: Collection, settings: Settings) -> list[Caption]:
@@ -210,67 +205,6 @@ def _of_pairs(features: Features, items: Sequence[str], of_pair: Sequence[str]) 
     return {name: values[at] for name, values in features.values.items()}
 
 
-# Targets
-
-
-def _machine(collection: Collection, pairs: Sequence[Pair], run: Path | None, progress: Progress | None) -> Features:
-    """MR, and the rating that the run's calibration expects where it has one ("fitted")."""
-    if run is None:
-        return Features({}, ["MR, D(H, M): no run was given (--run)"])
-    model = DualEncoder.load(run).to(best_device())
-    cosines = scored(model, collection, clips_of(pairs), captions_of(pairs), progress)
-    values = np.full(len(pairs), np.nan)
-    for at, pair in enumerate(pairs):
-        if pair.clip.clip_id not in cosines.without:
-            values[at] = cosines.scorer([pair.caption.caption_id], [pair.clip.clip_id])[0, 0]
-    captions = captions_of(pairs)
-    trained = len(trained_captions(run, collection, captions))
-    found = Features(
-        {"MR": values}, [f"MR: {trained:,} of {len(captions):,} captions trained {run.name}"], list(cosines.problems)
-    )
-    if (run / CALIBRATION).exists():
-        calibration = Calibration.read(run)
-        defined = np.isfinite(values)
-        found.values["fitted"] = np.full(len(pairs), np.nan)
-        found.values["fitted"][defined] = calibration.rating(values[defined])[0]
-        if known := calibration.fitted_on(caption.text for caption in captions):
-            found.notes.append(
-                f"D fitted: the map was fitted on {known:,} of {len(captions):,} captions, which flatters it"
-            )
-    else:
-        found.notes.append(f"D fitted: {run.name} has no calibration (`earmark score {run} --fit DIR` makes one)")
-    return found
-
-
-def _targets(pairs: Sequence[Pair], machine: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The targets that the data has, one number a pair."""
-    ratings = [np.array([rating.rating for rating in pair.ratings]) for pair in pairs]
-    played = [[rating.played_s for rating in pair.ratings if rating.played_s is not None] for pair in pairs]
-    hr = np.array([each.mean() for each in ratings])
-    found = {
-        "HR": hr,
-        "SD-HR": np.array([each.std(ddof=1) if len(each) > 1 else np.nan for each in ratings]),
-        "APT": np.array([np.mean(each) if each else np.nan for each in played]),
-    }
-    if "MR" in machine:
-        found |= {"MR": machine["MR"]}
-        found |= {"D(H, M)": abs(machine["MR"] - hr / 100), "D signed": machine["MR"] - hr / 100}
-    if "fitted" in machine:
-        signed = (machine["fitted"] - hr) / 100
-        found |= {"D fitted": abs(signed), "D fitted signed": signed}
-    return {name: values for name, values in found.items() if not np.isnan(values).all()}
-
-
-def _missing(targets: Mapping[str, Floats], run: Path | None) -> Iterator[str]:
-    """What the data does not have, in words."""
-    if "SD-HR" not in targets:
-        yield "SD-HR: no pair has two ratings (the published file may hold means over raters)"
-    if "APT" not in targets:
-        yield "APT: no rating says how long the sound was played (column played_s)"
-    if run is not None and "MR" not in targets:
-        yield "MR, D(H, M): no clip could be embedded"
-
-
 def _counted(
     ratings: Sequence[Rating], every: Sequence[Pair], pairs: Sequence[Pair], settings: Settings
 ) -> Iterator[str]:
@@ -288,24 +222,26 @@ def _counted(
 
 def _scopes(found: Study, answered: Sequence[Pair], progress: Progress | None) -> Iterator[Scope]:
     """What was found in each split, and pooled; `answered` are the pairs with all their ratings, checks too."""
-    names = list(dict.fromkeys(pair.split for pair in found.pairs))
+    there = dict.fromkeys(pair.split for pair in found.pairs)
+    names = [split for split in SPLITS if split in there] + [split for split in there if split not in SPLITS]
     names = [*names, POOLED] if len(names) > 1 else names
     for done, name in enumerate(names):
         if progress:
             progress("correlating", done, len(names))
         at = found.at(name)
-        captions = [found.pairs[i].caption.caption_id for i in at]
-        features, targets = (
-            {key: values[at] for key, values in each.items()} for each in (found.features, found.targets)
-        )
+        pairs = [found.pairs[i] for i in at]
+        ids = [pair.caption.caption_id for pair in pairs], [pair.clip.clip_id for pair in pairs]
+        features = {key: values[at] for key, values in found.features.items() if key != TWICE}
+        held = {key: values[at] for key, values in found.targets.items()}
         inside = [pair for pair in answered if name in (POOLED, pair.split)]
         yield Scope(
             name,
             len(at),
-            len(set(captions)),
-            correlations(features, targets, captions),
-            _agreements(inside, [found.pairs[i] for i in at], found.settings.without_groups),
-            _against(found, at),
+            len(set(ids[0])),
+            stand_alone(*ids),
+            correlations(features, held, *ids),
+            _agreements(inside, pairs, found.settings.without_groups),
+            _against(found, name, pairs, held, *ids),
         )
 
 
@@ -322,15 +258,16 @@ def _agreements(answered: Sequence[Pair], pairs: Sequence[Pair], without: Sequen
     }
 
 
-def _against(found: Study, at: NDArray[np.intp]) -> Machine | None:
-    """Pooled ρ of MR with HR over the pairs that have both."""
-    if "MR" not in found.targets:
+def _against(
+    found: Study, scope: str, pairs: Sequence[Pair], held: Mapping[str, Floats], captions: list[str], clips: list[str]
+) -> Machine | None:
+    """ρ of MR with HR over the scope's pairs that have both."""
+    if found.run is None or "MR" not in held:
         return None
-    at = at[np.isfinite(found.targets["MR"][at])]
-    mr, hr = found.targets["MR"][at], found.targets["HR"][at]
-    captions = [found.pairs[i].caption.caption_id for i in at]
-    clips = [found.pairs[i].clip.clip_id for i in at]
-    return Machine(stats.spearman(mr, hr), stats.spearman_interval(mr, hr, captions, clips), len(at))
+    (each,) = correlations({"MR": held["MR"]}, {"HR": held["HR"]}, captions, clips)
+    splits = {pair.split for pair in pairs}
+    trained = len(found.run.trained & set(captions))
+    return Machine(each.rho, each.rho_interval, each.n, len(set(captions)), trained, bool(found.run.stopped & splits))
 
 
 def _histograms(pairs: Sequence[Pair]) -> dict[str, Floats]:

@@ -39,6 +39,7 @@ def analyse(
         from earmark.analyse.study import Settings, study
 
         settings = Settings.of(sets or [])
+        report.check_out(out)
         collection = read(folder)
         found = study(collection, settings, run=run, progress=progress)
         progress("drawing", 0, 1)
@@ -47,10 +48,10 @@ def analyse(
         give_json(report.as_json(found), json_to)
     if json_to != STDOUT:
         console.say(f"{report.heading(found)}, {report.counts(found.scopes[-1])}")
-        console.show_table(*report.paper_table(found.scopes[-1], report.whole_cell))
-        console.say(report.READING)
-        columns, rows = report.quality_table(found)
-        if rows:
+        console.show_table(*report.short_table(found.scopes[-1]))
+        console.say(report.reading(found))
+        columns, rows = report.quality_table(found.scopes[-1])
+        if len(columns) > 1:
             console.show_table(columns, rows, "How far raters agree:")
         for line in report.machine_lines(found):
             console.say(line)

@@ -39,6 +39,8 @@ QUERIES = ("captions", "texts")
 VECTOR_FILES = ("clip_vectors.npz", "caption_vectors.npz")
 LISTS = "-lists"
 """Clips of the split `S-lists` stand in the rated lists of S, but not in its gallery."""
+TWIN = "~"
+"""A clip `c~caption` is a twin of `c`: the same sound, rebuilt without that caption (`data proxy`)."""
 
 
 @dataclass
@@ -300,6 +302,11 @@ class Collection:
             ]
         found = sound_faults(present, progress) if sounds else {}
         return problems + [Problem(present[path], f"{path.name}: {what}.") for path in found for what in found[path]]
+
+
+def base_of(clip_id: str) -> str:
+    """The clip that a twin stands for; any other clip's own id."""
+    return clip_id.partition(TWIN)[0] or clip_id
 
 
 def relative_path(path: Path, root: Path) -> str:

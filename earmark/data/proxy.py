@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.data.clotho import SPLITS
-from earmark.data.collection import LISTS, VECTOR_FILES, Caption, Clip, Collection, VectorTable
+from earmark.data.collection import LISTS, TWIN, VECTOR_FILES, Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import check_new_folder, writing_folder
 from earmark.relevance import Rating
@@ -183,7 +183,7 @@ def _take_ratings(part: _Part, ratings: Sequence[Rating], texts: Mapping[str, Se
         caption = captions[rating.caption_id]
         own = caption.clip_id
         if rating.caption_id in part.made_of[own]:
-            twin = f"{own}~{rating.caption_id}"
+            twin = f"{own}{TWIN}{rating.caption_id}"
             if twin not in part.made_of:
                 others = [each.caption_id for each in texts[own] if each is not caption]
                 clip = replace(clips[own], clip_id=twin, split=clips[own].split + LISTS)
