@@ -27,7 +27,7 @@ NAMES = [
 ]
 NGRAM = CaptionSettings(language_model="ngram")
 needs_spacy = pytest.mark.skipif(
-    importlib.util.find_spec(module.TAGGER) is None, reason="spaCy's model is not installed (extra analyse)"
+    importlib.util.find_spec(module.SPACY_MODEL) is None, reason="spaCy's model is not installed (extra analyse)"
 )
 
 
@@ -69,7 +69,7 @@ def test_words_are_read_from_the_column_where_every_caption_has_it(plain):
 def test_words_stand_between_white_space_where_one_caption_has_no_list(plain, cells):
     found = caption_features(captions("a  dog\tbarks .", "rain", tokens=cells), [], NGRAM)
     np.testing.assert_array_equal(found.values["words"], [4, 1])
-    assert "words: what stands between white space" in found.notes
+    assert "words: between white space" in found.notes
 
 
 def test_words_by_spacys_tokens(plain):
@@ -125,11 +125,30 @@ def test_frequent_words_are_counted_as_often_as_a_caption_has_them(plain):
     settings = CaptionSettings(frequent=1, language_model="ngram")
     found = caption_features(asked, reference, settings)
     np.testing.assert_array_equal(found.values["frequent_words"], [1, 0])
-    np.testing.assert_array_equal(found.values["frequent_nouns"], [1, 0])
+    np.testing.assert_array_equal(found.values["frequent_content_words"], [2, 0])
+    np.testing.assert_array_equal(found.values["frequent_nouns"], [2, 0])
     np.testing.assert_array_equal(found.values["frequent_adjectives"], [1, 0])
     spacy = CaptionSettings(frequent=1, frequent_words="spacy", language_model="ngram")
     np.testing.assert_array_equal(caption_features(asked, reference, spacy).values["frequent_words"], [2, 0])
     assert any("among the 1 most frequent of 2 reference captions" in note for note in found.notes)
+
+
+def test_frequent_words_of_a_kind_are_the_captions_own_of_that_kind(monkeypatch):
+    found = {
+        "light light rain.": Tagged(("light", "light", "rain"), ("light", "light", "rain"), ("light",) * 2, ()),
+        "light wind": Tagged(("light", "wind"), ("light", "wind"), ("wind",), ("light",)),
+        "loud loud.": Tagged(("loud", "loud"), ("loud", "loud"), (), ("loud", "loud")),
+        "a light.": Tagged(("a", "light"), ("light",), ("light",), ()),
+    }
+    monkeypatch.setattr(module, "tag", lambda *how: found)
+    monkeypatch.setattr(module, "_version", lambda: "0")
+    reference = captions("light light rain.", "loud loud.", clip="r")
+    asked = captions("light wind", "a light.", "loud loud.")
+    values = caption_features(asked, reference, CaptionSettings(frequent=1, language_model="ngram")).values
+    np.testing.assert_array_equal(values["frequent_words"], [1, 0, 0])  # between white space the last is "light."
+    np.testing.assert_array_equal(values["frequent_content_words"], [1, 1, 0])
+    np.testing.assert_array_equal(values["frequent_nouns"], [0, 1, 0])  # an adjective is no noun, however frequent
+    np.testing.assert_array_equal(values["frequent_adjectives"], [0, 0, 2])
 
 
 def test_without_a_reference_what_is_frequent_is_undefined(plain):
@@ -144,7 +163,7 @@ def test_without_a_reference_what_is_frequent_is_undefined(plain):
 
 
 def test_without_spacy_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, module.TAGGER, None)
+    monkeypatch.setitem(sys.modules, module.SPACY_MODEL, None)
     with pytest.raises(DataError, match=r"pip install 'earmark\[analyse\]'") as refused:
         caption_features(captions("a dog"), [], NGRAM)
     assert "\n" not in str(refused.value)

@@ -15,7 +15,15 @@ from test_tagging import Small, random_network, saved
 from test_yamnet import made_file
 
 from earmark.analyse import clips as analysed
-from earmark.analyse.clips import NAMES, SIGNAL, ClipSettings, clip_features, entropies_of, entropy, signal_features
+from earmark.analyse.clips import (
+    ENTROPIES,
+    NAMES,
+    ClipSettings,
+    clip_features,
+    entropies_of,
+    entropy,
+    signal_features,
+)
 from earmark.audio import decode
 from earmark.audio.cache import FeatureCache
 from earmark.data.collection import Clip, Collection
@@ -36,7 +44,7 @@ def write(path: Path, wave: np.ndarray, rate: int) -> Path:
 
 
 def signal(path: Path, silence_db: float = -60) -> dict[str, float]:
-    return dict(zip(SIGNAL, signal_features(path, silence_db, []), strict=True))
+    return signal_features(path, silence_db, [])
 
 
 def collection(root: Path, *clips: Clip) -> Collection:
@@ -54,12 +62,13 @@ def test_entropies_by_hand():
     # over frames: means 0.25, 0.25, 0.5; over classes: sums 0.5 and 1.5
     frames = np.array([[0.25, 0.25], [0.25, 0.25], [0.0, 1.0]], np.float32)
     over_classes = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
-    assert entropies_of([frames]) == pytest.approx((1.5, over_classes, 1.5 / math.log2(3), over_classes))
+    expected = 1.5, over_classes, 1.5 / math.log2(3), over_classes
+    assert entropies_of([frames]) == pytest.approx(dict(zip(ENTROPIES, expected, strict=True)))
     assert entropies_of([frames[:2], frames[2:]]) == pytest.approx(entropies_of([frames]))
 
 
 def test_one_frame_has_no_normalised_entropy_over_time():
-    e_time, e_class, over_time, over_classes = entropies_of([np.array([[0.5, 0.5, 0.5, 0.5]])])
+    e_time, e_class, over_time, over_classes = entropies_of([np.array([[0.5, 0.5, 0.5, 0.5]])]).values()
     assert (e_time, e_class, over_classes) == (0, 2, 1)
     assert math.isnan(over_time)
 
@@ -200,7 +209,7 @@ def test_all_features_of_a_collection(tmp_path, small_tagger):
     assert [problem.where for problem in found.problems] == ["clip 'c'", "clip 'd'"]
     assert all(np.isnan(values[2:]).all() and values.dtype == np.float64 for values in found.values.values())
     expected = entropies_of(tagging.tagger("auto").windows(tmp_path / "a.wav"))
-    assert [found.values[name][0] for name in NAMES[:4]] == list(expected)
+    assert {name: found.values[name][0] for name in ENTROPIES} == expected
     np.testing.assert_array_equal(found.values["duration_s"][:2], [3, 0.1])
     assert found.notes == [
         "entropies: class probabilities by panns-sed, 527 classes every 0.32 s",

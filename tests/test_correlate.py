@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.analyse.correlate import Correlation, correlations, partial_correlation, stars
+from earmark.analyse.correlate import Correlation, correlations, partial_correlation, stand_alone, stars
 from earmark.data.clotho import from_folder
 from earmark.data.published import import_published
 from earmark.errors import DataError
@@ -23,20 +23,34 @@ from earmark.relevance import Relevance
 NAN = float("nan")
 
 
-def names(number: int) -> list[str]:
-    return [f"caption {at}" for at in range(number)]
+Names = tuple[list[str], list[str]]
 
 
-def one(x: Any, y: Any, captions: list[str] | None = None, **how: Any) -> Correlation:
-    """Of one feature with one target."""
+def named(captions: Any, clips: Any) -> Names:
+    """The captions and clips of these numbers."""
+    return [f"caption {at:03}" for at in captions], [f"clip {at:03}" for at in clips]
+
+
+def alone(pairs: int) -> Names:
+    """Captions and clips of pairs that share neither."""
+    return named(range(pairs), range(pairs))
+
+
+def crossed(captions: int, clips: int) -> Names:
+    """Each caption with each clip, captions outermost."""
+    return named(np.repeat(np.arange(captions), clips), np.tile(np.arange(clips), captions))
+
+
+def one(x: Any, y: Any, of: Names | None = None, **how: Any) -> Correlation:
+    """Of one feature with one target, over pairs that stand alone unless they are named."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    (found,) = correlations({"x": x}, {"y": y}, captions or names(len(x)), **{"replicates": 50, **how})
+    (found,) = correlations({"x": x}, {"y": y}, *(of or alone(len(x))), **{"replicates": 50, **how})
     return found
 
 
 def undefined(found: Correlation) -> bool:
     numbers = found.r, found.p, *found.interval, found.p_holm, found.rho, found.rho_p, *found.rho_interval
-    return bool(np.isnan([*numbers, found.partial, found.partial_p]).all())
+    return bool(np.isnan([*numbers, found.partial, found.partial_p, found.plain]).all())
 
 
 # Against scipy
@@ -90,21 +104,94 @@ def test_the_draws_do_not_depend_on_how_many_are_made_at_a_time() -> None:
     assert (np.concatenate([w for (w,) in draws([23], BLOCK // 7, 30, seed=4)]) == whole).all()
 
 
-def test_intervals_are_those_of_captions_drawn_with_their_pairs() -> None:
-    rng = np.random.default_rng(0)
-    codes = np.unique(rng.integers(15, size=60), return_inverse=True)[1]
-    x = {"one": rng.integers(0, 5, size=60).astype(float), "two": np.where(rng.random(60) < 0.3, NAN, rng.random(60))}
-    y = {"mean": np.where(rng.random(60) < 0.2, NAN, rng.integers(0, 9, size=60)), "sd": x["one"] + rng.normal(size=60)}
-    found = correlations(x, y, [f"caption {code:02d}" for code in codes], replicates=40, seed=3)
-    ((weights,),) = draws([codes.max() + 1], 1, 40, seed=3)
+def by_hand(of: Any, x: np.ndarray, y: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """[replicate] the correlation of the defined pairs, each as many times as it was drawn."""
+    at = np.flatnonzero(~np.isnan(x) & ~np.isnan(y))
+    drawn = [np.repeat(at, each[at].astype(int)) for each in times]
+    return np.array([of(x[i], y[i]).statistic for i in drawn])
+
+
+def fivefold(clips: int) -> Names:
+    """Five captions of each clip."""
+    return named(range(5 * clips), np.repeat(np.arange(clips), 5))
+
+
+@pytest.mark.parametrize("of", [alone(50), fivefold(12), crossed(10, 6)], ids=["alone", "five a clip", "crossed"])
+def test_clips_are_drawn_with_their_captions_and_captions_that_cross_them_too(of: Names) -> None:
+    rng, n = np.random.default_rng(0), len(of[0])
+    captions, clips = (np.unique(each, return_inverse=True)[1] for each in of)
+    x = {"one": rng.integers(0, 5, size=n).astype(float), "two": np.where(rng.random(n) < 0.3, NAN, rng.random(n))}
+    y = {"mean": np.where(rng.random(n) < 0.2, NAN, rng.integers(0, 9, size=n)), "sd": x["one"] + rng.normal(size=n)}
+    found = correlations(x, y, *of, replicates=40, seed=3)
     assert [(each.feature, each.target) for each in found] == [(f, t) for f in ("one", "two") for t in ("mean", "sd")]
+    if of == crossed(10, 6):
+        ((of_captions, of_clips),) = draws([10, 6], 1, 40, seed=3)
+        times = of_captions[:, captions] * of_clips[:, clips]
+    else:
+        ((of_clips,),) = draws([clips.max() + 1], 1, 40, seed=3)
+        times = of_clips[:, clips]
     for each in found:
         a, b = x[each.feature], y[each.target]
-        at = np.flatnonzero(~np.isnan(a) & ~np.isnan(b))
-        drawn = [np.repeat(at, w[codes[at]].astype(int)) for w in weights]
-        for interval, of in ((each.interval, scipy.stats.pearsonr), (each.rho_interval, scipy.stats.spearmanr)):
-            replicates = [of(a[i], b[i]).statistic for i in drawn]
-            assert interval == pytest.approx(tuple(np.quantile(replicates, [0.025, 0.975])))
+        r, rho = (by_hand(how, a, b, times) for how in (scipy.stats.pearsonr, scipy.stats.spearmanr))
+        assert each.interval == pytest.approx(tuple(np.quantile(r, [0.025, 0.975])))
+        assert each.rho_interval == pytest.approx(tuple(np.quantile(rho, [0.025, 0.975])))
+        if of == alone(50):
+            at = ~np.isnan(a) & ~np.isnan(b)
+            assert each.p == pytest.approx(scipy.stats.pearsonr(a[at], b[at]).pvalue)
+        else:
+            assert each.p == pytest.approx(2 * scipy.stats.norm.sf(abs(each.r) / r.std(ddof=1)))
+            assert each.rho_p == pytest.approx(2 * scipy.stats.norm.sf(abs(each.rho) / rho.std(ddof=1)))
+    assert [each.p_holm for each in found] == pytest.approx(holm([each.p for each in found]))
+
+
+@pytest.mark.parametrize(("captions", "clips"), [(30, 5), (12, 12)])
+def test_captions_and_clips_of_their_own_leniency_do_not_pass_for_a_correlation(captions: int, clips: int) -> None:
+    far, bold = np.zeros(3), 0
+    of = crossed(captions, clips)
+    caption, clip = np.repeat(np.arange(captions), clips), np.tile(np.arange(clips), captions)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, y = (rng.normal(size=captions)[caption] + rng.normal(size=clips)[clip] for _ in range(2))
+        x, y = x + rng.normal(size=len(x)), y + rng.normal(size=len(y))
+        found = one(x, y, of, replicates=150, seed=seed)
+        intervals = found.interval, found.rho_interval
+        far += [*(not low <= 0 <= high for low, high in intervals), found.p < 0.05]
+        bold += scipy.stats.pearsonr(x, y).pvalue < 0.05
+    assert ((4 <= far) & (far <= 18)).all()  # 2–9 % of 200
+    assert bold > 40  # as if pairs were independent
+
+
+def test_pairs_that_share_captions_or_clips_have_no_p_of_a_partial_correlation() -> None:
+    x, y, words = np.random.default_rng(6).normal(size=(3, 60))
+    for of, known in ((alone(60), True), (fivefold(12), False), (crossed(10, 6), False)):
+        found = correlations({"x": x, "words": words}, {"y": y}, *of, replicates=20)[0]
+        assert found.partial == pytest.approx(by_inverse(x, y, [words]))
+        assert (found.partial_n, np.isfinite(found.partial_p)) == (60, known)
+
+
+def test_pairs_stand_alone_where_captions_and_clips_are_nine_tenths_as_many() -> None:
+    for pairs in (10, 70, 200):
+        few, fewer = (np.arange(pairs) % (pairs * 9 // 10 - less) for less in (0, 1))
+        assert stand_alone(*named(few, few))
+        assert not stand_alone(*named(fewer, range(pairs)))
+        assert not stand_alone(*named(range(pairs), fewer))
+    assert stand_alone([], [])
+    x, y = np.random.default_rng(7).normal(size=(2, 10))
+    plain = scipy.stats.pearsonr(x, y).pvalue
+    assert one(x, y, named(range(10), [0, *range(9)])).p == pytest.approx(plain)
+    assert one(x, y, named(range(10), [0, 0, *range(8)])).p != plain
+
+
+def test_p_by_bootstrap_is_undefined_where_no_two_replicates_differ() -> None:
+    of = named(range(20), np.arange(20) // 2)
+    x, y = np.random.default_rng(8).normal(size=(2, 20))
+    for other in (2 * x + 1, -0.1 * x):
+        found = one(x, other, of)
+        assert (abs(found.r), abs(found.rho)) == pytest.approx((1, 1))
+        assert np.isnan([found.p, found.rho_p, found.p_holm]).all()
+    of_two = one(np.arange(20) % 2, y, named(range(20), np.arange(20) % 2))  # a feature of clips, and but two clips
+    assert np.isfinite(of_two.r)
+    assert np.isnan([of_two.p, of_two.p_holm]).all()
 
 
 def test_intervals_hold_the_true_correlation() -> None:
@@ -123,12 +210,16 @@ def test_replicates_without_a_correlation_are_left_out() -> None:
     assert np.isfinite([*found.interval, *found.rho_interval]).all()
 
 
-def test_pairs_of_one_caption_have_no_interval() -> None:
+def test_pairs_of_one_clip_have_no_interval() -> None:
     x, y = np.random.default_rng(1).normal(size=(2, 9))
     x[6:] = NAN
-    found = one(x, y, ["a"] * 6 + ["b", "c", "d"])
-    assert np.isfinite([found.r, found.p, found.rho]).all()
-    assert np.isnan([*found.interval, *found.rho_interval]).all()
+    found = one(x, y, named(range(9), [0, 0, 0, 0, 0, 0, 1, 2, 3]))
+    assert np.isfinite([found.r, found.rho]).all()
+    assert np.isnan([*found.interval, *found.rho_interval, found.p, found.rho_p]).all()
+    for of in (named([0] * 9, range(9)), named([0] * 6 + [1, 2, 3], [*range(6), 0, 1, 2])):  # one caption in these too
+        found = one(x, y, of)
+        assert np.isfinite([found.r, found.rho]).all()
+        assert np.isnan([*found.interval, found.p]).all()
 
 
 # Partial
@@ -155,7 +246,7 @@ def test_a_cause_of_both_is_taken_out() -> None:
     rng = np.random.default_rng(2)
     words = rng.integers(5, 20, size=500).astype(float)
     features = {"words": words, "nouns": words / 3 + rng.normal(size=500)}
-    found = correlations(features, {"rating": 3 * words + 5 * rng.normal(size=500)}, names(500), replicates=20)
+    found = correlations(features, {"rating": 3 * words + 5 * rng.normal(size=500)}, *alone(500), replicates=20)
     assert [each.controls for each in found] == [(), ("words",)]
     assert np.isnan([found[0].partial, found[0].partial_p]).all()
     assert found[0].partial_n == 0
@@ -166,16 +257,23 @@ def test_a_cause_of_both_is_taken_out() -> None:
 def test_controls_are_given_where_they_are_defined_and_vary() -> None:
     rng = np.random.default_rng(3)
     x, y, words, duration = rng.normal(size=(4, 40))
-    duration[:18] = NAN
+    duration[:20] = NAN
     half = {"x": x, "words": words, "duration_s": duration}
-    found = correlations(half, {"y": y}, names(40), replicates=2)[0]
-    assert (found.n, found.partial_n, found.controls) == (40, 22, ("duration_s", "words"))
-    assert found.partial == pytest.approx(by_inverse(x[18:], y[18:], [duration[18:], words[18:]]))
-    few = {**half, "duration_s": np.where(np.arange(40) < 21, NAN, duration)}
-    assert correlations(few, {"y": y}, names(40), replicates=2)[0].controls == ("words",)
+
+    def first(features: dict[str, np.ndarray], **how: Any) -> Correlation:
+        return correlations(features, {"y": y}, *alone(40), replicates=2, **how)[0]
+
+    found = first(half)
+    assert (found.n, found.partial_n, found.controls) == (40, 20, ("duration_s", "words"))
+    assert found.partial == pytest.approx(by_inverse(x[20:], y[20:], [duration[20:], words[20:]]))
+    assert found.plain == pytest.approx(scipy.stats.pearsonr(x[20:], y[20:]).statistic)
+    assert found.r == pytest.approx(scipy.stats.pearsonr(x, y).statistic)
+    few = first({**half, "duration_s": np.where(np.arange(40) < 21, NAN, duration)})
+    assert (few.controls, few.partial_n, few.plain) == (("words",), 40, pytest.approx(few.r))
     constant = {**half, "words": np.full(40, 0.1)}
-    assert correlations(constant, {"y": y}, names(40), replicates=2)[0].controls == ("duration_s",)
-    assert correlations(half, {"y": y}, names(40), controls=["other"], replicates=2)[0].controls == ()
+    assert first(constant).controls == ("duration_s",)
+    other = first(half, controls=["other"])
+    assert (other.controls, other.partial_n, np.isnan(other.plain)) == ((), 0, True)
 
 
 def test_what_controls_explain_wholly_has_no_partial_correlation() -> None:
@@ -195,7 +293,7 @@ def test_p_is_corrected_over_the_call_where_it_is_defined() -> None:
     rng = np.random.default_rng(5)
     x = {"a": rng.normal(size=30), "constant": np.full(30, 0.1), "b": rng.normal(size=30), "none": np.full(30, NAN)}
     y = {"mean": x["a"] + rng.normal(size=30), "sd": rng.normal(size=30)}
-    found = correlations(x, y, names(30), replicates=2)
+    found = correlations(x, y, *alone(30), replicates=2)
     assert [undefined(each) for each in found] == [each.feature in ("constant", "none") for each in found]
     defined = [each for each in found if not undefined(each)]
     assert [each.p_holm for each in defined] == pytest.approx(holm([each.p for each in defined]))
@@ -209,8 +307,8 @@ def test_constant_columns_single_pairs_and_none_are_undefined() -> None:
     assert undefined(one([1, 2, NAN, 4], [1, NAN, 3, 4]))
     assert undefined(one(np.arange(30), np.full(30, 50)))
     assert undefined(one(np.full(30, 0.1), np.arange(30)))
-    assert correlations({}, {"y": np.arange(3.0)}, names(3)) == []
-    assert correlations({"x": np.arange(3.0)}, {}, names(3)) == []
+    assert correlations({}, {"y": np.arange(3.0)}, *alone(3)) == []
+    assert correlations({"x": np.arange(3.0)}, {}, *alone(3)) == []
 
 
 def test_three_pairs_on_a_line_have_a_correlation() -> None:
@@ -222,9 +320,9 @@ def test_three_pairs_on_a_line_have_a_correlation() -> None:
 def test_columns_that_do_not_fit_are_refused() -> None:
     x = np.arange(4.0)
     with pytest.raises(DataError, match=r"words: shape \(3,\); expected one number for each of the 4 pairs"):
-        correlations({"words": x[:3]}, {"y": x}, names(4))
+        correlations({"words": x[:3]}, {"y": x}, *alone(4))
     with pytest.raises(DataError, match=r"y at 2: inf; expected a finite number, or NaN where it is undefined"):
-        correlations({"words": x}, {"y": np.array([0, 1, np.inf, 3])}, names(4))
+        correlations({"words": x}, {"y": np.array([0, 1, np.inf, 3])}, *alone(4))
 
 
 def test_stars_are_the_papers() -> None:
@@ -241,8 +339,8 @@ def test_relates_ratings_go_with_words_and_spread_as_is_known(real_data: Path, t
     text = {caption.caption_id: caption.text for caption in found.captions}
     words = np.array([len(text[pair.caption_id].split()) for pair in pairs], dtype=float)
     mean, spread = (np.array([getattr(pair, name) for pair in pairs]) for name in ("value", "sd"))
-    captions = [pair.caption_id for pair in pairs]
-    found = correlations({"words": words, "mean": mean}, {"mean": mean, "sd": spread}, captions, replicates=100)
+    of = [pair.caption_id for pair in pairs], [pair.clip_id for pair in pairs]
+    found = correlations({"words": words, "mean": mean}, {"mean": mean, "sd": spread}, *of, replicates=100)
     assert (found[0].n, round(found[0].r, 3), stars(found[0].p)) == (5928, -0.191, "**")
     assert (found[3].n, round(found[3].r, 3)) == (5442, -0.453)
     assert found[0].interval.low < found[0].r < found[0].interval.high
@@ -261,5 +359,6 @@ def test_ratings_of_own_clips_go_with_words_as_is_known(real_data: Path, tmp_pat
     for split, (n, r, marks) in known.items():
         own = [rating for rating in found.rated(split) if captions[rating.caption_id].clip_id == rating.clip_id]
         words = [len(ast.literal_eval(captions[rating.caption_id].more["tokens"])) for rating in own]
-        each = one(words, [rating.rating for rating in own], [rating.caption_id for rating in own])
+        ids = [rating.caption_id for rating in own], [rating.clip_id for rating in own]
+        each = one(words, [rating.rating for rating in own], ids)
         assert (each.n, round(each.r, 3), stars(each.p)) == (n, r, marks)

@@ -108,6 +108,21 @@ def test_a_caption_is_scored_without_its_clips_captions_and_equal_ones():
     np.testing.assert_allclose(alone, values[2:])
 
 
+def test_a_twin_is_scored_without_its_clips_captions_and_a_clip_without_its_twins():
+    others = captions("a dog barks", "water runs", clip="o")
+    clip, twin, second = (
+        Caption(f"{at}#1", at, text) for at, text in (("x", "rain"), ("x~1", "wind"), ("x~2", "hail"))
+    )
+    left = NGrams([split_words(caption.text) for caption in others])
+    expected = [left.perplexity((word,)) for word in ("rain", "wind", "hail")]
+    np.testing.assert_allclose(by_ngrams([clip, twin, second], [*others, clip, twin, second])[0], expected)
+    for asked, own, value in zip((clip, twin, second), (twin, second, clip), expected, strict=True):
+        np.testing.assert_allclose(by_ngrams([asked], [*others, own])[0], value)
+    stranger = Caption("xy#1", "xy", "wind in trees")
+    counted = NGrams([split_words(caption.text) for caption in (*others, stranger)])
+    np.testing.assert_allclose(by_ngrams([twin], [*others, clip, stranger])[0], counted.perplexity(("wind",)))
+
+
 def test_where_nothing_is_left_to_count_it_is_undefined_and_said():
     asked = captions("a dog barks", "a dog barks")
     for reference in ([], asked):

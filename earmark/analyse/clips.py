@@ -84,8 +84,8 @@ def clip_features(
     """
     table = np.full((len(clips), len(NAMES)), np.nan)
     with_sound = [at for at, clip in enumerate(clips) if clip.path]
-    silent = [at for at, clip in enumerate(clips) if not clip.path]
-    notes = _without_sound(clips, silent, table)
+    soundless = [at for at, clip in enumerate(clips) if not clip.path]
+    notes = _without_sound(clips, soundless, table)
     problems: list[Problem] = []
     if with_sound:
         tagger, of_tagger = _tagger(settings.tagger)
@@ -95,16 +95,17 @@ def clip_features(
     return Features({name: table[:, at].copy() for at, name in enumerate(NAMES)}, notes, problems)
 
 
-def _without_sound(clips: Sequence[Clip], silent: Sequence[int], table: NDArray[np.float64]) -> list[str]:
+def _without_sound(clips: Sequence[Clip], soundless: Sequence[int], table: NDArray[np.float64]) -> list[str]:
     """Puts the stated durations of clips without a sound into the table; notes that count them."""
-    if not silent:
+    if not soundless:
         return []
-    cells = {at: clips[at].more.get("duration_s", "") for at in silent}
+    cells = {at: clips[at].more.get("duration_s", "") for at in soundless}
     stated = {at: plain_number(cell, 0, LONGEST_S) or None for at, cell in cells.items() if cell}
     for at, seconds in stated.items():
         table[at, NAMES.index("duration_s")] = np.nan if seconds is None else seconds
     broken = [at for at, seconds in stated.items() if seconds is None]
-    which = "no clip has a sound" if len(silent) == len(clips) else f"{len(silent)} of {len(clips)} clips have no sound"
+    some = len(soundless) < len(clips)
+    which = f"{len(soundless)} of {len(clips)} clips have no sound" if some else "no clip has a sound"
     notes = [
         f"{which}: their features are undefined, save duration_s, which clips.csv states for "
         f"{len(stated) - len(broken)} of them"
@@ -177,16 +178,16 @@ class _Reader:
     def read(self, path: Path) -> cache.Features:
         """The features of a sound file. Raises `DataError` where it holds no sound."""
         odd: list[str] = []
-        signal = signal_features(path, self.silence_db, odd)
-        entropies = entropies_of(self.tagger.windows(path)) if self.tagger else (np.nan,) * len(ENTROPIES)
-        vector = torch.tensor([*entropies, *signal], dtype=torch.float64)  # the cache keeps the type
-        return cache.Features([vector], [signal[0]], odd)
+        found = signal_features(path, self.silence_db, odd)
+        found |= entropies_of(self.tagger.windows(path)) if self.tagger else dict.fromkeys(ENTROPIES, math.nan)
+        vector = torch.tensor([found[name] for name in NAMES], dtype=torch.float64)  # the cache keeps the type
+        return cache.Features([vector], [found["duration_s"]], odd)
 
 
 # Entropies
 
 
-def entropies_of(windows: Iterable[NDArray[np.floating[Any]]]) -> tuple[float, float, float, float]:
+def entropies_of(windows: Iterable[NDArray[np.floating[Any]]]) -> dict[str, float]:
     """`ENTROPIES` of class probabilities [frame, class] that come a window at a time.
 
     Over time: of the frames' means over classes. Over classes: of the classes' means over frames. Normalised: divided
@@ -199,7 +200,12 @@ def entropies_of(windows: Iterable[NDArray[np.floating[Any]]]) -> tuple[float, f
         frames.append(window.mean(axis=1, dtype=np.float64))
     over_time = np.concatenate(frames)
     e_time, e_class = entropy(over_time), entropy(classes)
-    return e_time, e_class, _share(e_time, len(over_time)), _share(e_class, len(classes))
+    return {
+        "e_time": e_time,
+        "e_class": e_class,
+        "e_time_normalised": _share(e_time, len(over_time)),
+        "e_class_normalised": _share(e_class, len(classes)),
+    }
 
 
 def entropy(weights: NDArray[np.floating[Any]]) -> float:
@@ -218,7 +224,7 @@ def _share(bits: float, count: int) -> float:
 # The signal
 
 
-def signal_features(path: Path, silence_db: float, odd: list[str]) -> tuple[float, float, float, float, float]:
+def signal_features(path: Path, silence_db: float, odd: list[str]) -> dict[str, float]:
     """`SIGNAL` of a sound file, read in blocks; what was odd about it is added to `odd`.
 
     Raises `DataError` where it holds no sound.
@@ -231,7 +237,11 @@ def signal_features(path: Path, silence_db: float, odd: list[str]) -> tuple[floa
         samples += len(block)
     seconds = samples / rate
     lufs = loudness.integrated()
-    return (seconds, lufs if seconds >= LOUDNESS_S else math.nan, *spectra.means())
+    return {
+        "duration_s": seconds,
+        "loudness_lufs": lufs if seconds >= LOUDNESS_S else math.nan,
+        **spectra.means(),
+    }
 
 
 class _Loudness:
@@ -303,17 +313,17 @@ class _Spectra:
             self.ahead = 0
         self.waiting = samples[count * HOP :]
 
-    def means(self) -> tuple[float, float, float]:
-        """(mean centroid in Hz, mean flatness, share of silent frames), once all samples have passed.
+    def means(self) -> dict[str, float]:
+        """Mean centroid in Hz, mean flatness, and the share of silent frames, once all samples have passed.
 
-        The first two over the frames that are not silent, NaN where all are.
+        The means are over the frames that are not silent, NaN where all are.
         """
         last = np.concatenate([self.waiting, np.zeros(HOP)])[:WINDOW]
         self._measure(last[None], np.array([len(self.waiting) - self.ahead]))
-        share = self.silent / self.frames
-        if not self.heard:
-            return math.nan, math.nan, share
-        return self.centroids / self.heard, self.flatnesses / self.heard, share
+        centroid, flatness = (
+            total / self.heard if self.heard else math.nan for total in (self.centroids, self.flatnesses)
+        )
+        return {"centroid_hz": centroid, "flatness": flatness, "silence_share": self.silent / self.frames}
 
     def _measure(self, frames: NDArray[np.float64], own: NDArray[np.int_]) -> None:
         """Adds frames [frame, sample], of whose samples so many are the sound's own: silence at its ends is not."""

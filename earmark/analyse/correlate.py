@@ -5,8 +5,8 @@ correlation is over the pairs that define both sides. Fewer than three such pair
 Intervals are 95 %, by bootstrap, with the same draws for every correlation of a call. What is drawn is what another
 study would draw anew (see `stats`): where every caption has one clip, clips are drawn and bring their captions along;
 where captions cross clips, both are drawn, independently. p is two-sided, against no correlation, and scipy's, which
-takes pairs as independent of each other. Where more than a tenth of the pairs share a caption or a clip with another,
-that would be far too bold, and p is that of r over the bootstrap's standard error (`stand_alone`).
+takes pairs as independent of each other. Where pairs do not `stand_alone` that would be far too bold, and p is that of
+r over the bootstrap's standard error, normally distributed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONTROLS = ("duration_s", "words")
 FEWEST = 3
 """Pairs that a correlation needs."""
 ALONE = 0.9
-"""Of the pairs, with a caption and a clip of their own: as many as p that takes them as independent needs."""
+"""Of the number of pairs: as many captions, and as many clips, as a p needs that takes pairs as independent."""
 
 
 class Correlation(NamedTuple):
@@ -103,7 +103,7 @@ def correlations(
 
 
 def stand_alone(captions: Sequence[str], clips: Sequence[str]) -> bool:
-    """Whether nine tenths of the pairs at least have a caption and a clip of their own, so that p may be scipy's."""
+    """Whether captions are nine tenths as many as the pairs at least, and clips too, so that p may be scipy's."""
     return min(len(set(captions)), len(set(clips))) >= ALONE * len(captions)
 
 
@@ -120,10 +120,11 @@ def _by_bootstrap(found: Correlation, of_r: Floats, of_rho: Floats) -> Correlati
 
 
 def _normal_p(value: float, replicates: Floats) -> float:
+    """Two-sided; NaN where no two replicates differ, as with a feature of clips and but two clips."""
     from scipy.special import ndtr
 
     defined = replicates[~np.isnan(replicates)]
-    if len(defined) < 2 or np.isnan(value) or defined.std() == 0:
+    if len(defined) < 2 or np.isnan(value) or defined.std() < 1e-9:  # what is below is rounding
         return np.nan
     return float(2 * ndtr(-abs(value) / defined.std(ddof=1)))
 

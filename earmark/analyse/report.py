@@ -21,7 +21,7 @@ from earmark.analyse.features import FEATURES, label
 from earmark.analyse.figures import DOTS, figures, marks
 from earmark.analyse.study import Scope, Study
 from earmark.analyse.targets import TARGETS
-from earmark.data.collection import SHOUTED
+from earmark.data.collection import SHOUTED, shouted
 from earmark.errors import ConfigError, DataError
 from earmark.files import write_table, write_text, writing
 from earmark.markdown import table
@@ -113,15 +113,10 @@ def write_report(study: Study, out: Path) -> list[Path]:
 # What it says
 
 
-def kind(study: Study) -> str:
-    """The collection's kind, in capitals where no result is one on recorded sound."""
-    found = study.collection.kind
-    return found.upper() if found in SHOUTED else found
-
-
 def heading(study: Study) -> str:
     """What the study is of."""
-    return f"{study.collection.name} ({kind(study)})" + (f", run {study.run.name}" if study.run else "")
+    of = f"{study.collection.name} ({shouted(study.collection.kind)})"
+    return f"{of}, run {study.run.name}" if study.run else of
 
 
 def title(study: Study) -> str:
@@ -276,7 +271,8 @@ def notes(study: Study) -> list[str]:
     ]
     undefined = [f"undefined for every pair, and left out of the tables: {', '.join(empty)}"] if empty else []
     if study.collection.kind in SHOUTED:
-        told.append(f"{kind(study)} data: no number here is a result on recorded sound and people's answers to it")
+        kind = shouted(study.collection.kind)
+        told.append(f"{kind} data: no number here is a result on recorded sound and people's answers to it")
     return [*study.notes, *undefined, *told]
 
 

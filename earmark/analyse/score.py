@@ -100,62 +100,57 @@ class Fitted:
 # Fitting
 
 
-def fit_run(
-    run: Path,
-    collection: Collection,
-    split: str | None = None,
-    progress: Progress | None = None,
-    *,
-    adaptive: bool = True,
-) -> Fitted:
+def fit_run(run: Path, collection: Collection, split: str | None = None, progress: Progress | None = None) -> Fitted:
     """The calibration of the run on the split's rated captions that did not train it; not yet written.
 
-    Without a split on those of all but `evaluation`; `adaptive` as in `fit`. Raises `DataError` where too few are left.
+    Without a split on those of every split but `evaluation`. Raises `DataError` where too few are left.
     """
     model = DualEncoder.load(run).to(best_device())
     fingerprint = run_fingerprint(run)
+    where = f"{collection.root}, {f'split {split}' if split else 'every split but evaluation'}"
     ratings, notes = _without_anchors(collection.rated(split))
-    captions = _captions(collection, ratings)
+    captions, more = _to_fit_on(run, collection, _captions(collection, ratings), split, where)
+    notes += more
+    kept = {caption.caption_id for caption in captions}
+    found = _pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress, where)
+    try:
+        calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs])
+    except DataError as error:
+        raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
+    used = {pair.caption_id for pair in found.pairs}
+    about = replace(
+        calibration,
+        collection=collection.name,
+        kind=collection.kind,
+        split=split,
+        texts=sorted({text_digest(caption.text) for caption in captions if caption.caption_id in used}),
+        fingerprint=fingerprint,
+    )
+    return Fitted(about, [*notes, *_heard(run, collection, [pair.clip_id for pair in found.pairs])], found.problems)
+
+
+def _to_fit_on(
+    run: Path, collection: Collection, captions: Sequence[Caption], split: str | None, where: str
+) -> tuple[list[Caption], list[str]]:
+    """Those of the captions that neither trained the run nor are kept for tests, and what is to be said of the rest."""
     trained = trained_captions(run, collection, captions)
     splits = _split_of(collection)
     held = {c.caption_id for c in captions if split is None and splits[c.clip_id] == HELD} - trained
     left = [caption for caption in captions if caption.caption_id not in trained | held]
-    if trained:
-        notes.append(f"{len(trained):,} of {len(captions):,} rated captions left out: they trained the run")
-    if held:
-        notes.append(
-            f"{len(held):,} rated captions left out: they are of {HELD}, kept for tests (--split {HELD} fits on it)"
-        )
-    where = f"{collection.root}, split {split or 'all but evaluation'}"
     if not left:
         raise DataError(
             f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
             f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, keep a split from training, or "
             f"fit on {HELD} (--split {HELD}), which then tests nothing."
         )
-    notes += _stopping(run, collection, left)
-    kept = {caption.caption_id for caption in left}
-    found = _pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress)
-    if not found.pairs and found.problems:
-        raise DataError(
-            f"{where}: none of the pairs of {len(left):,} rated captions has a cosine, the first: {found.problems[0]}. "
-            "Bring the sounds or vectors, or name another split."
+    notes = []
+    if trained:
+        notes.append(f"{len(trained):,} of {len(captions):,} rated captions left out: they trained the run")
+    if held:
+        notes.append(
+            f"{len(held):,} rated captions left out: they are of {HELD}, kept for tests (--split {HELD} fits on it)"
         )
-    try:
-        calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs], adaptive=adaptive)
-    except DataError as error:
-        raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
-    used = {pair.caption_id for pair in found.pairs}
-    notes += _heard(run, collection, [pair.clip_id for pair in found.pairs])
-    about = replace(
-        calibration,
-        collection=collection.name,
-        kind=collection.kind,
-        split=split or "",
-        texts=sorted({text_digest(caption.text) for caption in left if caption.caption_id in used}),
-        fingerprint=fingerprint,
-    )
-    return Fitted(about, notes, found.problems)
+    return left, notes + _stopping(run, collection, left)
 
 
 def trained_captions(run: Path, collection: Collection, captions: Sequence[Caption]) -> set[str]:
@@ -238,12 +233,20 @@ class _Found(NamedTuple):
 
 
 def _pairs_of(
-    model: DualEncoder, collection: Collection, ratings: Sequence[Rating], progress: Progress | None
+    model: DualEncoder, collection: Collection, ratings: Sequence[Rating], progress: Progress | None, where: str
 ) -> _Found:
-    """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems."""
+    """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems.
+
+    Raises `DataError` where none has one.
+    """
     pairs = list(Relevance.from_ratings(ratings).pairs())
     cosines, problems = cosines_of(model, collection, [(pair.caption_id, pair.clip_id) for pair in pairs], progress)
     places = np.flatnonzero(np.isfinite(cosines))
+    if not len(places):
+        raise DataError(
+            f"{where}: none of {len(pairs):,} rated pairs has a cosine, the first: {str(problems[0]).rstrip('.')}. "
+            "Bring the sounds or vectors, or name another split."
+        )
     kept = [pairs[place] for place in places]
     return _Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
 
@@ -290,12 +293,12 @@ def score_file(run: Path, file: Path, texts: Sequence[str], progress: Progress |
 def score_collection(run: Path, collection: Collection, split: str | None, progress: Progress | None = None) -> Scores:
     """Every rated pair of the split (None: of the collection) with the mean of its ratings; `anchor`s are left out."""
     ratings, notes = _without_anchors(collection.rated(split))
+    where = f"{collection.root}, {f'split {split}' if split else 'every split'}"
     if not ratings:
         raise DataError(
-            f"{collection.root}: nobody rated anything in split {split or 'all'}; expected ratings. Name another "
-            "split, or the pairs to score: --pairs CSV."
+            f"{where}: nobody rated anything; expected ratings. Name another split, or the pairs to score: --pairs CSV."
         )
-    found = _pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress)
+    found = _pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress, where)
     captions = {caption.caption_id: caption for caption in _captions(collection, ratings)}
     group = {(rating.caption_id, rating.clip_id): rating.group for rating in ratings}
     groups = [group[pair.caption_id, pair.clip_id] for pair in found.pairs]
@@ -473,15 +476,16 @@ def answer(calibration: Calibration, scores: Scores, level: float = 0.9) -> Answ
     expected, low, high = calibration.rating(scores.cosines, level)
     rated = np.isfinite(scores.ratings)
     notes = list(scores.notes)
-    if known := calibration.fitted_on(scores.texts):
-        texts = len(set(scores.texts))
-        notes.append(f"THE MAP WAS FITTED ON {known:,} OF THESE {texts:,} TEXTS: measures on them flatter it")
+    texts = dict(zip(scores.captions, scores.texts, strict=True))
+    fitted = set(calibration.texts or [])
+    if known := sum(text_digest(text) in fitted for text in texts.values()):
+        notes.append(f"THE MAP WAS FITTED ON {known:,} OF THESE {len(texts):,} CAPTIONS: measures on them flatter it")
     notes += calibration.notes(level)
     if outside := calibration.outside(scores.cosines):
         least, most = calibration.cosine_range
         notes.append(
-            f"{outside:,} of {len(scores.cosines):,} cosines lie beyond {least:.3f} to {most:.3f}, which the map was "
-            "fitted on: theirs is the rating of its end"
+            f"cosines outside {least:.3f} to {most:.3f}, where the map was fitted: {outside:,} of "
+            f"{len(scores.cosines):,}; they get the rating and the interval of the nearer end"
         )
     measured = None
     if rated.any():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from earmark.analyse.calibrate import Calibration
 from earmark.analyse.pairs import Pair, captions_of
 from earmark.analyse.score import cosines_of, stopping_splits, trained_captions
-from earmark.data.collection import SHOUTED, Collection
+from earmark.data.collection import Collection, shouted
 from earmark.errors import Problem
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.share import CALIBRATION
@@ -78,10 +78,10 @@ def of_run(
 
 def _provenance(calibration: Calibration, texts: Sequence[str]) -> str:
     """What the map was fitted on, and how many of the study's texts are among that."""
-    kind = calibration.kind.upper() if calibration.kind in SHOUTED else calibration.kind
     known, distinct = calibration.fitted_on(texts), len(set(texts))
     told = f"by a map fitted on {calibration.pairs:,} pairs of {calibration.captions:,} captions of "
-    told += f"{calibration.collection} ({kind}), split {calibration.split or 'any that did not train the run'}"
+    told += f"{calibration.collection} ({shouted(calibration.kind)}), "
+    told += f"split {calibration.split}" if calibration.split else "every split but evaluation"
     return told + (f"; {known:,} of the study's {distinct:,} texts are among them, which flatters it" if known else "")
 
 

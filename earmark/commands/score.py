@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -12,7 +13,6 @@ from earmark.commands.shared import STDOUT, JsonOption, default_split, exit_with
 from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from earmark.analyse.calibrate import Calibration
     from earmark.analyse.score import Answer, Scores
     from earmark.data.collection import Collection
 
@@ -36,7 +36,7 @@ def score(
         Optional[str],  # noqa: UP045
         typer.Option(
             "--split",
-            help="Of --data: evaluation where there is one, else all. Of --fit: all but evaluation.",
+            help="Of --data: evaluation where there is one, else all. Of --fit: every split but evaluation.",
             show_default=False,
         ),
     ] = None,
@@ -55,52 +55,46 @@ def score(
 
     `--fit` learns it from rated captions that did not train the run. Pairs with ratings are measured against them.
 
-    Examples: `earmark score runs/first --fit soundscapes --split validation`, `earmark score runs/first rain.wav
-    "rain on a roof" "a dog barks"`, `earmark score runs/first --data soundscapes`, `earmark score runs/first --pairs
-    sounds.csv --out rated.csv`
+    Examples:
+
+    - `earmark score runs/first --fit soundscapes --split validation`
+
+    - `earmark score runs/first rain.wav "rain on a roof" "a dog barks"`
+
+    - `earmark score runs/first --data soundscapes`
+
+    - `earmark score runs/first --pairs sounds.csv --out rated.csv`
     """
     _check_wishes(fit_on, file, words, folder, split, pairs, out)
     from earmark.analyse.calibrate import Calibration, check_level
 
     check_level(level)
     if fit_on is not None:
-        _fit(run, fit_on, split, json_to)
+        _fit(run, fit_on, split, level, json_to)
         return
     calibration = Calibration.read(run)
-    collection = None if folder is None else read(folder)
-    if collection is not None and pairs is None:
-        split = split or default_split(collection)
     with console.progress() as progress:
         progress.starting()
-        from earmark.analyse import score as scoring
+        from earmark.analyse.score import answer
 
         if file is not None:
-            scores = scoring.score_file(run, file, words or [], progress)
+            scores, about = _of_sound(run, file, words or [], progress)
         elif pairs is not None:
-            scores = scoring.score_table(run, pairs, collection, progress)
+            scores, about = _of_table(run, pairs, folder, progress)
         else:
-            assert collection is not None
-            scores = scoring.score_collection(run, collection, split, progress)
-        found = scoring.answer(calibration, scores, level)
-    about = _about(run, calibration, scores, collection, pairs or file, split)
+            assert folder is not None
+            scores, about = _of_collection(run, folder, split, progress)
+        found = answer(calibration, scores, level)
+    counts = {"pairs": len(scores.rows), "captions": len(set(scores.captions))}
+    about = {"run": run.name, **about, **counts, "calibration": calibration.about()}
     if out is not None:
         _write_rows(found, out)
     if json_to is not None:
-        give_json(
-            {
-                **about,
-                "level": level,
-                "measures": found.measures,
-                "notes": found.notes,
-                "rows": found.rows(),
-                "left_out": [problem._asdict() for problem in scores.problems],
-            },
-            json_to,
-        )
+        give_json({**about, **_as_json(found)}, json_to)
     if json_to != STDOUT:
-        _show(found, about, all_rows=file is not None)
+        _show(found, about, of_sound=file is not None)
         if out is not None:
-            console.say(f"{out}: {len(scores.rows):,} rows")
+            console.say(f"{out}: {_count(len(scores.rows), 'row')}")
     exit_with(scores.problems, "rows, clips or pairs were left out")
 
 
@@ -114,8 +108,9 @@ def _check_wishes(
     out: Path | None,
 ) -> None:
     """Raises `ConfigError` where what is asked does not go together."""
-    given = [name for name, value in (("--fit", fit_on), ("FILE", file), ("--data", folder or pairs)) if value]
-    if len(given) != 1:
+    wishes = {"--fit": fit_on, "FILE": file, "--pairs": pairs, "--data": folder}
+    given = [name for name, value in wishes.items() if value is not None]
+    if len(given) != 1 and given != ["--pairs", "--data"]:
         raise ConfigError(
             f"score: {' and '.join(given) or 'nothing'} to do; expected one of: FILE and words, --data DIR, --pairs "
             "CSV, --fit DIR. Name one."
@@ -131,7 +126,42 @@ def _check_wishes(
         raise ConfigError(f"{wrong}.")
 
 
-def _fit(run: Path, folder: Path, split: str | None, json_to: Path | None) -> None:
+# What is asked for: the pairs with their cosines, and what they are of
+
+
+def _of_sound(run: Path, file: Path, words: list[str], progress: console.Stages) -> tuple[Scores, dict[str, Any]]:
+    from earmark.analyse.score import score_file
+
+    return score_file(run, file, words, progress), {"of": str(file)}
+
+
+def _of_table(run: Path, pairs: Path, folder: Path | None, progress: console.Stages) -> tuple[Scores, dict[str, Any]]:
+    from earmark.analyse.score import score_table
+
+    collection = None if folder is None else read(folder)
+    about = {} if collection is None else _data(collection)
+    return score_table(run, pairs, collection, progress), {**about, "of": str(pairs)}
+
+
+def _of_collection(
+    run: Path, folder: Path, split: str | None, progress: console.Stages
+) -> tuple[Scores, dict[str, Any]]:
+    from earmark.analyse.score import score_collection
+
+    collection = read(folder)
+    split = split or default_split(collection)
+    scores = score_collection(run, collection, split, progress)
+    return scores, {**_data(collection), "split": split or "all"}
+
+
+def _data(collection: Collection) -> dict[str, str]:
+    return {"collection": collection.name, "kind": collection.kind}
+
+
+# Fitting
+
+
+def _fit(run: Path, folder: Path, split: str | None, level: float, json_to: Path | None) -> None:
     """Fits the map, writes it into the run, and tells on what."""
     collection = read(folder)
     with console.progress() as progress:
@@ -140,71 +170,92 @@ def _fit(run: Path, folder: Path, split: str | None, json_to: Path | None) -> No
 
         found = fit_run(run, collection, split, progress)
     found.calibration.write(run)
-    notes = [*found.notes, *found.calibration.notes(0.9)]
+    notes = [*found.notes, *found.calibration.notes(level)]
     if json_to is not None:
         give_json({"run": run.name, **found.calibration.about(), "notes": notes}, json_to)
     if json_to != STDOUT:
         console.say(f"{run}: {_fitted_on(found.calibration.about())}")
-        rows = [[f"{x:+.3f}", f"{y:.1f}", f"[{low:.1f}, {high:.1f}]"] for x, y, low, high in found.calibration.table()]
-        console.show_table(["cosine", "rating that people give", "90 % interval"], rows)
-        for note in notes:
-            console.say(f"note: {note}")
+        table = found.calibration.table(level)
+        rows = [[f"{x:+.3f}", f"{y:.1f}", f"[{low:.1f}, {high:.1f}]"] for x, y, low, high in table]
+        console.show_table(["cosine", "rating that people give", f"{100 * level:g} % interval"], rows)
+        _complain(notes)
     exit_with([*collection.problems, *found.problems], "rows, clips or pairs were left out")
 
 
-def _about(
-    run: Path,
-    calibration: Calibration,
-    scores: Scores,
-    collection: Collection | None,
-    asked: Path | None,
-    split: str | None,
-) -> dict[str, Any]:
-    """What the numbers are numbers of."""
-    data = {"collection": collection.name, "kind": collection.kind} if collection else {}
-    if asked is None:
-        data["split"] = split or "all"
-    else:
-        data["of"] = str(asked)
-    counts = {"pairs": len(scores.rows), "captions": len(set(scores.captions))}
-    return {"run": run.name, **data, **counts, "calibration": calibration.about()}
-
-
 def _fitted_on(about: dict[str, Any]) -> str:
-    return (
-        f"ratings by a map fitted on {about['collection']} ({console.KIND[about['kind']]}), split "
-        f"{about['split'] or 'all but evaluation'}: {about['pairs']:,} pairs, {about['captions']:,} captions"
-    )
+    split = f"split {about['split']}" if about["split"] else "every split but evaluation"
+    data = f"{about['collection']} ({console.KIND[about['kind']]}), {split}"
+    return f"ratings by a map fitted on {data}: {_counts(about)}"
 
 
-def _show(found: Answer, about: dict[str, Any], *, all_rows: bool) -> None:
-    """Prints the rows where nothing measures them, else the measures; then what a reader must know."""
+def _counts(about: dict[str, Any]) -> str:
+    return f"{_count(about['pairs'], 'pair')}, {_count(about['captions'], 'caption')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+# What came of it
+
+
+def _as_json(found: Answer) -> dict[str, Any]:
+    return {
+        "level": found.level,
+        "measures": found.measures,
+        "notes": found.notes,
+        "rows": found.rows(),
+        "left_out": [problem._asdict() for problem in found.scores.problems],
+    }
+
+
+def _show(found: Answer, about: dict[str, Any], *, of_sound: bool) -> None:
+    """Prints pairs that were named, measures where ratings are known, then what a reader must know."""
     data = f" on {about['collection']} ({console.KIND[about['kind']]})" if "collection" in about else ""
     of = f", split {about['split']}" if "split" in about else f": {about['of']}"
-    console.say(
-        f"{about['run']}{data}{of}: {about['pairs']:,} pairs, {about['captions']:,} texts; "
-        f"{_fitted_on(about['calibration'])}."
-    )
-    if found.measures is None:
-        shown = len(found.expected) if all_rows else console.SHOWN
-        columns = ["text", "cosine", "expected rating", f"{100 * found.level:g} % interval"]
-        console.show_table(columns, [_row(found, place) for place in range(min(shown, len(found.expected)))])
-        if len(found.expected) > shown:
-            console.say(f"… and {len(found.expected) - shown:,} more; --out FILE.csv writes all")
-    else:
-        _show_measures(found.measures, found.level)
-    for note in found.notes:  # beside the numbers, wherever these go
-        console.say(f"note: {note}")
+    console.say(f"{about['run']}{data}{of}: {_counts(about)}; {_fitted_on(about['calibration'])}")
+    if of_sound:
+        _show_rows(found, len(found.expected), {})
+    elif "of" in about:
+        sounds = [row.get("path") or row["clip_id"] for row in found.scores.rows]
+        _show_rows(found, console.SHOWN, {"sound": [_cut(each[::-1], 24)[::-1] for each in sounds]})
+    if found.measures is not None:
+        _show_measures(found.measures)
+    _complain(found.notes)
 
 
-def _row(found: Answer, place: int) -> list[str]:
-    words = " ".join(found.scores.texts[place].split())
-    words = words if len(words) <= 60 else f"{words[:59]}…"
-    interval = f"[{found.low[place]:.1f}, {found.high[place]:.1f}]"
-    return [words, f"{found.scores.cosines[place]:.3f}", f"{found.expected[place]:.1f}", interval]
+def _complain(notes: list[str]) -> None:
+    for note in notes:
+        console.complain(f"note: {note}")
 
 
-def _show_measures(measured: dict[str, Any], level: float) -> None:
+def _show_rows(found: Answer, most: int, sounds: dict[str, list[str]]) -> None:
+    """Prints the first pairs: words, people's ratings where some are known, and what the run says."""
+    people = {} if found.measures is None else {"rated": [_rating(each) for each in found.scores.ratings]}
+    columns = {
+        **sounds,
+        "text": [_cut(" ".join(text.split()), 40 if sounds else 60) for text in found.scores.texts],
+        **people,
+        "cosine": [f"{each:.3f}" for each in found.scores.cosines],
+        "expected rating": [f"{each:.1f}" for each in found.expected],
+        f"{100 * found.level:g} % interval": [
+            f"[{low:.1f}, {high:.1f}]" for low, high in zip(found.low, found.high, strict=True)
+        ],
+    }
+    console.show_table(list(columns), list(zip(*columns.values(), strict=True))[:most])
+    if len(found.expected) > most:
+        console.say(f"… and {len(found.expected) - most:,} more; --out FILE.csv writes all")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _rating(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:g}"
+
+
+def _show_measures(measured: dict[str, Any]) -> None:
     """Prints the measures against people's ratings."""
     from earmark.measure.evaluate import without_nan
 
@@ -213,21 +264,21 @@ def _show_measures(measured: dict[str, Any], level: float) -> None:
     columns = {
         "expected rating": found["expected"],
         "cosine × 100": found["cosine"],
-        f"always {fitted['rating']:.1f}, the mean fitted on": fitted,
-        f"always {here['rating']:.1f}, the mean here": here,
+        f"mean fitted on, {fitted['rating']:.1f}": fitted,
+        f"mean here, {here['rating']:.1f}": here,
     }
     rows = [
         [name, *(console.number(of[name], digits) if name in of else "" for of in columns.values())]
         for name, digits in (("SRCC", 3), ("LCC", 3), ("KTAU", 3), ("MSE", 4))
     ]
-    title = f"Against people's ratings: {found['pairs']:,} pairs, {found['captions']:,} texts (MSE on 0–1)"
-    console.show_table(["measure", *columns], rows, title)
+    console.show_table(["measure", *columns], rows, f"Against people's ratings: {_counts(found)} (MSE on 0–1)")
     groups = {"all": found, **found["groups"]}
     rows = [
         [name, f"{each['pairs']:,}", f"{100 * each['coverage']:.1f} %", f"{each['width']:.1f}"]
         for name, each in groups.items()
     ]
-    console.show_table(["pairs", "n", f"inside the {100 * level:g} % interval", "its mean width, 0–100"], rows)
+    inside = f"inside the {100 * found['level']:g} % interval"
+    console.show_table(["group", "pairs", inside, "its mean width, 0–100"], rows)
 
 
 def _write_rows(found: Answer, out: Path) -> None:

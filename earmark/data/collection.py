@@ -304,6 +304,11 @@ class Collection:
         return problems + [Problem(present[path], f"{path.name}: {what}.") for path in found for what in found[path]]
 
 
+def shouted(kind: str) -> str:
+    """The kind as it stands beside numbers: in capitals where no result is one on recorded sound."""
+    return kind.upper() if kind in SHOUTED else kind
+
+
 def base_of(clip_id: str) -> str:
     """The clip that a twin stands for; any other clip's own id."""
     return clip_id.partition(TWIN)[0] or clip_id

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.data.collection import SHOUTED, Collection
+from earmark.data.collection import SHOUTED, Collection, shouted
 from earmark.data.splits import TRAINED_ON
 from earmark.files import write_text
 from earmark.learn.objectives import Objective
@@ -253,7 +253,7 @@ def _data(collection: Collection, result: Result) -> list[str]:
 
 
 def _data_name(collection: Collection) -> str:
-    kind = collection.kind.upper() if collection.kind in SHOUTED else collection.kind
+    kind = shouted(collection.kind)
     return f"{' '.join(collection.name.split())} ({kind})"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from earmark.data.collection import SHOUTED
+from earmark.data.collection import SHOUTED, shouted
 from earmark.data.splits import MONITORED
 from earmark.errors import DataError, Problem
 from earmark.files import write_table, write_text
@@ -125,7 +125,7 @@ def markdown(comparison: Comparison) -> str:
 def _heading(comparison: Comparison) -> Iterator[str]:
     results = comparison.results
     collection = results.collection
-    kind = collection.kind.upper() if collection.kind in SHOUTED else collection.kind
+    kind = shouted(collection.kind)
     of_run = {run: _counts(next(iter(of_seed.values()))) for run, of_seed in results.evaluations.items()}
     counts = next(iter(of_run.values()))
     if results.split == MONITORED:

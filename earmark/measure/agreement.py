@@ -3,7 +3,11 @@
 Conventions: a unit is a rated pair (caption, clip); an answer is one rating, 0–100, of a unit by a rater. Answers
 without a rater are left out and counted. Every answer counts in α and in the shares of equal answers; elsewhere a
 rater who answered a unit more than once counts once, with the mean of those answers. What is not defined is NaN.
-Intervals are 95 %, by bootstrap: captions are drawn and bring all their units along (see stats).
+Intervals are 95 %, by bootstrap: captions are drawn and bring all their units along (see stats). Raters are taken as
+they are: what an interval says is of other captions and the same raters. Where these are few and differ in leniency,
+other raters would give numbers outside it far more often than 5 %: of 400 simulated studies of 200 units with four
+answers each, a rater variance of 200 in 700, the intervals of ICC held the true one in .43 with 4 raters in all, .67
+with 10 and .88 with 60; those of α likewise.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ class Answers(NamedTuple):
 
 
 class Icc(NamedTuple):
-    """Intraclass correlations, two-way random, absolute agreement, and the variances that they are made of."""
+    """Intraclass correlations, two-way random, absolute agreement, and the variances that they are made of.
+
+    The intervals are of other captions and the same raters: too narrow for a few others, see the module.
+    """
 
     single: float
     """ICC(2,1): of one rater's answers."""
@@ -175,7 +182,7 @@ def _notes(found: Agreement) -> Iterator[str]:
 
 def _plain(value: Any) -> Any:
     """The same with records as dicts, and intervals and notes as lists."""
-    if isinstance(value, Icc | LeaveOneOut | SplitHalf):
+    if isinstance(value, tuple) and hasattr(value, "_asdict") and not isinstance(value, Interval):
         return {key: _plain(each) for key, each in value._asdict().items()}
     return list(value) if isinstance(value, tuple) else value
 
@@ -252,7 +259,10 @@ def krippendorff_alpha(answers: Answers) -> float:
 
 
 def alpha_interval(answers: Answers, *, replicates: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """The bootstrap interval of α, captions drawn with all their units; NaN for fewer than two of them."""
+    """The bootstrap interval of α, captions drawn with all their units; NaN for fewer than two of them.
+
+    Raters are not drawn: where few of them differ in leniency it is too narrow for others, see the module.
+    """
     of_unit = _disagreement(answers)
     captions = _coded(answers.captions[of_unit[:, 0] > 0].tolist())
     if not len(captions) or captions.max() < 1:
@@ -406,10 +416,14 @@ def _pearson_within(lists: Ints, x: Floats, y: Floats) -> Floats:
 def split_half(answers: Answers, *, halvings: int = 20, seed: int = 0) -> SplitHalf:
     """How well two halves of each unit's raters agree, the mean over random halvings, and what it says of all raters.
 
-    Of an odd number one half has the smaller part. `ceiling` is the ρ that the mean of all of a unit's raters would
-    have with the mean of as many others (Spearman–Brown): what a model reaches that judges as well as all of them
-    together. It is no bound: one that knew what everybody thinks on average would have up to √ceiling, `limit`, with
-    the mean of these raters. Both are of means over raters; for one rater's answers see ICC(2,1) and `leave_one_out`.
+    `ceiling` is the ρ that the mean of all of a unit's raters would have with the mean of as many others
+    (Spearman–Brown): what a model reaches that judges as well as all of them together. It is no bound: one that knew
+    what everybody thinks on average would have up to √ceiling, `limit`, with the mean of these raters. Both are of
+    means over raters; for one rater's answers see ICC(2,1) and `leave_one_out`.
+
+    Of an odd number of raters one half has the smaller part, and Spearman–Brown, which is of equal halves, is a little
+    low (of normal answers with a variance of units of 400 in 1,100: .612 for .632 with three raters a unit, .735 for
+    .741 with five); for even numbers it is right.
     """
     answers = _once(answers)
     counts = _counts(answers)
