@@ -1,6 +1,6 @@
 """Ratings with intervals on captions that neither trained the run nor fitted the map: coverage, width, error.
 
-    python benchmarks/score.py COLLECTION [--recipe recipes/proxy-joint.toml] [--on validation] [--seeds 0 1 2 3 4]
+    python benchmarks/score.py COLLECTION [--recipe recipes/proxy-joint.toml] [--on validation] [--seeds 0 1 2 …]
 
 For each seed the own clips of a random fifth of development's rated captions, with all clips of their group, are
 moved to a split `calibration` (twins to `calibration-lists`; they leave development's lists), the recipe is trained on
@@ -17,11 +17,11 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from earmark import Collection
+from earmark.analyse.calibrate import Calibration, Curve, fit, smooth_curve, text_digest
 from earmark.analyse.score import Scores, answer, fit_run, score_collection
 from earmark.console import KIND
 from earmark.data.collection import LISTS, base_of
@@ -58,7 +58,7 @@ def measured(recipe: Path, seed: int, collection: Collection, on: str) -> tuple[
         made = with_calibration(collection, seed, Path(folder) / "collection")
         run = train(Recipe.read(recipe, [f"train.seed={seed}"]), made, Path(folder) / "run").run
         fitted = fit_run(run, made, TO).calibration
-        constant = fit_run(run, made, TO, adaptive=False).calibration
+        equal = with_equal_widths(fitted, score_collection(run, made, TO))
         scores = score_collection(run, made, on)
     found = answer(fitted, scores).measures
     assert found is not None
@@ -71,11 +71,24 @@ def measured(recipe: Path, seed: int, collection: Collection, on: str) -> tuple[
         **{f"coverage {name}": each["coverage"] for name, each in found["groups"].items()},
         **{f"width {name}": each["width"] for name, each in found["groups"].items()},
     }
-    row |= by_level(fitted, scores) | by_level(constant, scores, ", equal widths")
+    row |= by_level(fitted, scores) | by_level(equal, scores, ", equal widths")
     return row, f"{fitted.captions} captions, {fitted.pairs} pairs"
 
 
-def by_level(fitted: Any, scores: Scores, how: str = "") -> Row:
+def with_equal_widths(fitted: Calibration, scores: Scores) -> Calibration:
+    """The same map of the same captions, its intervals equally wide before they are cut to 0–100."""
+    texts = set(fitted.texts or [])
+    kept = np.array([text_digest(text) in texts for text in scores.texts])
+    captions = np.array(scores.captions)[kept]
+    return fit(scores.cosines[kept], scores.ratings[kept], captions, curve=equal_curve)
+
+
+def equal_curve(cosines: np.ndarray, ratings: np.ndarray) -> Curve:
+    found = smooth_curve(cosines, ratings)
+    return found._replace(widths=np.ones(len(found.widths)))
+
+
+def by_level(fitted: Calibration, scores: Scores, how: str = "") -> Row:
     """Coverage and mean width at each level."""
     found = {level: answer(fitted, scores, level).measures for level in LEVELS}
     return {
@@ -91,7 +104,7 @@ def main() -> int:
     parser.add_argument("collection", type=Path)
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--on", default="validation", metavar="SPLIT")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
     arguments = parser.parse_args()
     collection = Collection.read(arguments.collection)
     rows = []

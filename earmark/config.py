@@ -15,6 +15,8 @@ from earmark.errors import ConfigError
 from earmark.files import read_text
 
 T = TypeVar("T")
+NAMES = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", type(None): "nothing"}
+"""Types in words."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -109,6 +111,9 @@ def _fits(value: Any, hint: Any) -> bool:
         elif each is int:
             if isinstance(value, int) and not isinstance(value, bool):
                 return True
+        elif origin is list:
+            if isinstance(value, list) and all(_fits(element, typing.get_args(each)[0]) for element in value):
+                return True
         elif each is Any or isinstance(value, origin or each):
             return True
     return False
@@ -119,8 +124,8 @@ def _described(hint: Any) -> str:
     for each in _alternatives(hint):
         if typing.get_origin(each) is Literal:
             parts.extend(f'"{value}"' for value in typing.get_args(each))
+        elif typing.get_origin(each) is list:
+            parts.append(f"a list, each {_described(typing.get_args(each)[0])}")
         else:
-            parts.append(
-                {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}.get(each, str(each))
-            )
+            parts.append(NAMES.get(each, str(each)))
     return " or ".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from earmark.errors import Problem
 from earmark.files import write_text
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Problems that are listed before the rest are only counted."""
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters but tab and line break."""
 KIND = {"recorded": "recorded", "generated": "GENERATED", "proxy": "PROXY"}
 """How a collection's kind stands beside every number."""
 
@@ -43,14 +47,19 @@ def err() -> Console:
     return Console(stderr=True)
 
 
+def visible(text: str) -> str:
+    """The text with control characters as escapes, so that no name from a file steers the terminal."""
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 def say(text: str) -> None:
     """Prints a line to standard output, as it is."""
-    out().print(text, highlight=False, markup=False, soft_wrap=True)
+    out().print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:
     """Prints a line to standard error, as it is."""
-    err().print(text, highlight=False, markup=False, soft_wrap=True)
+    err().print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -101,7 +110,7 @@ class Stages:
 
     def line(self, text: str) -> None:
         """Prints a line above the bars."""
-        self._bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._bars.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_problems(problems: Sequence[Problem], what: str) -> None:
@@ -132,9 +141,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
         say(title)
     table = Table()
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
+        table.add_column(Text(visible(column)), justify="right" if place else "left", no_wrap=not place)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(visible(cell)) for cell in row))
     out().print(table)
 
 

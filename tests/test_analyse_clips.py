@@ -226,6 +226,7 @@ def test_the_cache_keeps_every_digit_and_knows_what_decided_the_numbers(tmp_path
     made, kept = reader.read(path), FeatureCache(reader.made_by).features(path, reader.read)
     assert kept.windows[0].dtype == made.windows[0].dtype
     assert kept.windows[0].tolist() == made.windows[0].tolist()
+    assert kept.seconds == made.seconds == [1]
     first = clip_features(here, [clip], ClipSettings())
     monkeypatch.setattr(analysed, "signal_features", lambda *_: pytest.fail("measured again"))
     assert {n: v.tolist() for n, v in clip_features(here, [clip], ClipSettings()).values.items()} == {

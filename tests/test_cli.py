@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from worlds import RECIPE, tone_world, vector_world
 
+from earmark import console
+
 COMMANDS = [
     (),
     ("data",),
@@ -252,3 +254,13 @@ def test_output_that_cannot_hold_a_letter_still_comes(place):
     )
     assert done.returncode == 0, done.stderr
     assert b"mAP" in done.stdout
+
+
+def test_names_do_not_steer_the_terminal(capsys):
+    console.say("a\x1b[31mred\x9b\r, [bold]b[/bold]\ttab\nline")
+    console.show_table(["\x1b[2J", "[red]x[/red]"], [["\x07a", "[bold]b[/bold]"]])
+    shown = capsys.readouterr().out
+    assert "a\\x1b[31mred\\x9b\\r, [bold]b[/bold]" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert all(text in shown for text in ("\\x1b[2J", "[red]x[/red]", "\\x07a", "[bold]b[/bold]"))

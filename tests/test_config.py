@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from earmark.config import override
+from earmark.config import from_table, override
 from earmark.errors import ConfigError
 from earmark.learn.recipe import Recipe, read_expected
 
@@ -133,3 +134,17 @@ def test_a_recipe_that_is_not_toml_says_where(tmp_path):
     (tmp_path / "r.toml").write_text("[train]\nseed = \n")
     with pytest.raises(ConfigError, match="line 2"):
         Recipe.read(tmp_path / "r.toml")
+
+
+@dataclass(frozen=True)
+class Listed:
+    names: list[str] = field(default_factory=list)
+    numbers: list[float | None] = field(default_factory=list)
+
+
+def test_lists_hold_what_they_say():
+    found = from_table(Listed, {"names": ["a"], "numbers": [1, 0.5, None]}, "x")
+    assert (found.names, found.numbers) == (["a"], [1, 0.5, None])
+    for table in ({"names": [1]}, {"names": [["a"]]}, {"names": "a"}, {"numbers": ["1"]}, {"numbers": [True]}):
+        with pytest.raises(ConfigError, match="expected a list, each a "):
+            from_table(Listed, table, "x")

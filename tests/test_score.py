@@ -15,8 +15,9 @@ import pytest
 import soundfile
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from test_calibrate import drawn
-from test_estimates import OWN, recipe
-from worlds import RECIPE, tone_world, vector_world
+from test_estimates import ESTIMATED, OWN, recipe
+from typer.testing import CliRunner
+from worlds import RECIPE, SOUNDS, tone_world, vector_world
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.analyse.score import (
@@ -27,28 +28,13 @@ from earmark.analyse.score import (
     score_table,
     trained_captions,
 )
-from earmark.data.collection import Collection, VectorTable
-from earmark.errors import ConfigError, DataError
+from earmark.cli import app
+from earmark.data.collection import Caption, Clip, Collection, VectorTable
+from earmark.errors import ConfigError, DataError, EarmarkError
 from earmark.learn.measured import score as all_scores
 from earmark.learn.train import train
 from earmark.model.dual_encoder import DualEncoder, run_fingerprint
 from earmark.relevance import Rating
-
-SOUNDS = """
-[model]
-dim = 8
-[audio]
-encoder = "cnn6"
-weights = "none"
-width = 2
-[text]
-encoder = "all-MiniLM-L6-v2"
-[train]
-max_epochs = 0
-[[objective]]
-loss = "infonce"
-batch = 4
-"""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +52,7 @@ def world(tmp_path_factory):
 def tones(tmp_path_factory, sentence_encoder):
     """A model that reads sounds and words, with some map, and files to ask for."""
     folder = tmp_path_factory.mktemp("tones")
-    run = train(recipe(SOUNDS), tone_world(folder / "world"), folder / "run").run
+    run = train(recipe(SOUNDS, "train.max_epochs=0"), tone_world(folder / "world"), folder / "run").run
     replace(fit(*drawn(60)), collection="made", kind="generated").write(run)
     (folder / "sounds").mkdir()
     for name in ("a", "b"):
@@ -78,12 +64,19 @@ def tones(tmp_path_factory, sentence_encoder):
 
 
 def earmark(*arguments, code=0):
-    """Runs the command in a process of its own; nothing may look like a crash."""
-    command = [sys.executable, "-m", "earmark", "score", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    """Runs the command in this process."""
+    done = CliRunner().invoke(app, ["score", *map(str, arguments)])
+    assert done.exit_code == code, done.output
     return done
+
+
+def refused(*arguments):
+    """The one line that the command is refused with; nothing may stand on standard output."""
+    done = CliRunner().invoke(app, ["score", *map(str, arguments)])
+    assert isinstance(done.exception, EarmarkError), done.output
+    assert done.stdout == ""
+    assert "\n" not in str(done.exception)
+    return str(done.exception)
 
 
 def table(path, *rows):
@@ -99,7 +92,7 @@ def test_it_is_fitted_on_what_neither_trained_the_run_nor_is_kept_for_tests(worl
     held = {c.caption_id for c in world.collection.captions_of("validation")}
     pairs = {(r.caption_id, r.clip_id) for r in world.collection.ratings if r.caption_id in held}
     assert (world.map.pairs, world.map.captions) == (len(pairs), 20)
-    assert (world.map.collection, world.map.kind, world.map.split) == ("small", "generated", "")
+    assert (world.map.collection, world.map.kind, world.map.split) == ("small", "generated", None)
     assert world.map.fingerprint == run_fingerprint(world.run)
     assert world.map.mean == pytest.approx(
         np.mean([r.rating for r in world.collection.ratings if r.caption_id in held])
@@ -108,7 +101,7 @@ def test_it_is_fitted_on_what_neither_trained_the_run_nor_is_kept_for_tests(worl
     assert world.map.texts == sorted(map(text_digest, texts))
     assert world.fitted.notes == [
         "20 of 60 rated captions left out: they trained the run",
-        "20 rated captions left out: they stand in evaluation, which --split evaluation would name",
+        "20 rated captions left out: they are of evaluation, kept for tests (--split evaluation fits on it)",
         "split validation also stopped training: no test result",
     ]
 
@@ -140,6 +133,62 @@ def test_a_twin_and_the_same_words_trained_the_run_too(world):
     assert trained_captions(world.run, replace(elsewhere, captions=moved), moved) == set()
 
 
+def test_a_twin_and_its_clip_are_one_whichever_trained_the_run(world, tmp_path):
+    learned, unseen = "clip0", world.collection.clips[-1].clip_id
+    names = [learned, f"{learned}~t", f"{unseen}~t"]
+    clips = [*world.collection.clips, *(Clip(name, "", "validation-lists") for name in names[1:])]
+    captions = [c for c in world.collection.captions if c.clip_id != learned]
+    asked = [Caption(f"{name} asked", name, f"words of {name}") for name in names]
+    more = replace(world.collection, clips=clips, captions=[*captions, *asked])
+    assert trained_captions(world.run, more, asked) == {f"{learned} asked", f"{learned}~t asked"}
+    run = tmp_path / "run"
+    shutil.copytree(world.run, run)
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace(f'"{learned}"', f'"{learned}~t"', 1))
+    assert trained_captions(run, more, asked) == {f"{learned} asked", f"{learned}~t asked"}
+
+
+def test_a_text_in_common_makes_no_clip_one_that_trained_the_run(world):
+    learned = world.collection.captions[0].text
+    other = world.collection.captions_of("evaluation")[1]
+    captions = [replace(c, text=learned) if c is other else c for c in world.collection.captions]
+    found = score_collection(world.run, replace(world.collection, captions=captions), "evaluation")
+    assert not any("pairs are with clips" in note for note in found.notes)
+
+
+def test_what_a_teacher_learned_from_trained_the_run_too(world, tmp_path):
+    half = [c if c.split != "validation" else replace(c, split="development") for c in world.collection.clips]
+    wider = replace(world.collection, clips=half)
+    teacher = train(recipe(RECIPE, "train.max_epochs=1", "train.monitor_split=evaluation"), wider, tmp_path / "t").run
+    student = recipe(ESTIMATED, f'objective.0.relevance="teacher:{teacher}"', "train.max_epochs=1")
+    run = train(student, world.collection, tmp_path / "s").run
+    captions = world.collection.captions_of("validation")
+    assert trained_captions(world.run, world.collection, captions) == set()
+    assert trained_captions(run, world.collection, captions) == {caption.caption_id for caption in captions}
+    shutil.rmtree(teacher)
+    assert trained_captions(run, world.collection, captions) == set()
+
+
+def test_passes_over_a_collection_do_not_grow_with_what_is_rated(world):
+    class Counted(list):
+        passes = 0
+
+        def __iter__(self):
+            Counted.passes += 1
+            return super().__iter__()
+
+    found = []
+    rated = list(dict.fromkeys(r.caption_id for r in world.collection.rated("validation")))
+    for few in (rated[:5], rated[:15]):
+        Counted.passes = 0
+        ratings = [r for r in world.collection.ratings if r.caption_id in few]
+        clips, captions = Counted(world.collection.clips), Counted(world.collection.captions)
+        more = replace(world.collection, clips=clips, captions=captions, ratings=ratings)
+        fit_run(world.run, more)
+        found.append(Counted.passes)
+    assert found[0] == found[1] > 0
+
+
 def test_checks_of_a_study_are_left_out_and_several_raters_are_one_pair(world):
     first = next(r for r in world.collection.rated("evaluation"))
     checks = [replace(first, rating=100, group="anchor", rater_id=str(n)) for n in range(3)]
@@ -168,7 +217,7 @@ def test_too_few_ratings_are_refused_with_what_was_found(world):
     one = replace(world.collection, ratings=[r for r in world.collection.ratings if r.caption_id == first])
     with pytest.raises(DataError, match=r"6 rated pairs of 1 captions to fit on; expected 10 of 2 at least"):
         fit_run(world.run, one, "evaluation")
-    with pytest.raises(DataError, match="found 1, of which 0 trained the run and 1 are held back"):
+    with pytest.raises(DataError, match="found 1, of which 0 trained the run and 1 are of evaluation"):
         fit_run(world.run, one)
     with pytest.raises(DataError, match="found 0, of which 0"):
         fit_run(world.run, replace(world.collection, ratings=[]))
@@ -186,6 +235,25 @@ def test_a_clip_without_a_finite_vector_costs_its_pairs(world, tmp_path):
     gone = sum(r.clip_id == lost for r in world.collection.rated("validation"))
     assert found.calibration.pairs == world.map.pairs - gone
     assert [str(problem) for problem in found.problems] == [f"clip '{lost}': its vector is not finite"]
+
+
+def test_a_collection_whose_sounds_are_missing_is_told_as_that(tones, tmp_path):
+    bare = rated_tones(tones, tmp_path / "c")
+    told = r"none of 12 rated pairs has a cosine, the first: clip 'clip8': .* no sound file .*Bring the sounds"
+    with pytest.raises(DataError, match=rf"c, every split but evaluation: {told}"):
+        fit_run(tones.run, bare)
+    with pytest.raises(DataError, match=rf"c, split validation: {told}"):
+        score_collection(tones.run, bare, "validation")
+
+
+def rated_tones(tones, root):
+    """The tones without their files, three ratings a caption of validation."""
+    made = Collection.read(tones.folder / "world")
+    asked = made.captions_of("validation")
+    ratings = [Rating(c.caption_id, o.clip_id, 10.0 + at) for c in asked for at, o in enumerate(asked[:3])]
+    clips = [replace(clip, path="") for clip in made.clips]
+    replace(made, root=root, clips=clips, ratings=ratings).write(root)
+    return Collection.read(root)
 
 
 # Measures
@@ -217,7 +285,7 @@ def test_measures_equal_second_computations(world):
 def test_what_was_fitted_on_trained_or_stopped_training_is_told(world):
     here = answer(world.map, score_collection(world.run, world.collection, "validation"))
     assert "split validation also stopped training: no test result" in here.notes
-    assert any(note.startswith("THE MAP WAS FITTED ON 20 OF THESE 20 TEXTS") for note in here.notes)
+    assert any(note.startswith("THE MAP WAS FITTED ON 20 OF THESE 20 CAPTIONS") for note in here.notes)
     learned = answer(world.map, score_collection(world.run, world.collection, "development"))
     assert "20 of 20 captions trained the run: no test result" in learned.notes
     everything = score_collection(world.run, world.collection, None)
@@ -233,6 +301,20 @@ def test_groups_are_measured_apart(world):
     assert {name: each["pairs"] for name, each in found["groups"].items()} == {"TN": 100, "TP": 20}
     whole = sum(each["coverage"] * each["pairs"] for each in found["groups"].values())
     assert whole / 120 == pytest.approx(found["coverage"])
+    for key, of_all in (("MSE", found["expected"]["MSE"]), ("width", found["width"])):
+        assert sum(each[key] * each["pairs"] for each in found["groups"].values()) / 120 == pytest.approx(of_all)
+
+
+@pytest.mark.parametrize(("pairs", "defined"), [(1, False), (2, False), (3, True)])
+def test_fewer_than_three_pairs_leave_correlations_undefined(world, pairs, defined):
+    own = [r for r in world.collection.rated("evaluation") if r.rating == 100][:pairs]
+    few = [replace(r, rating=10.0 * at) for at, r in enumerate(own)]
+    found = answer(world.map, score_collection(world.run, replace(world.collection, ratings=few), "evaluation"))
+    for of in ("expected", "cosine"):
+        assert {name: bool(np.isfinite(found.measures[of][name])) for name in ("SRCC", "LCC", "KTAU", "MSE")} == {
+            **dict.fromkeys(("SRCC", "LCC", "KTAU"), defined),
+            "MSE": True,
+        }
 
 
 def test_constant_ratings_leave_correlations_undefined_and_nothing_else(world):
@@ -329,6 +411,9 @@ def test_pairs_of_files_by_path(tones):
     model = DualEncoder.load(tones.run)
     sound = model.embed_audio(tones.folder / "sounds" / "b.wav")[0]
     assert found.cosines[1] == pytest.approx(float(model.embed_text("🎉🎉🎉")[0] @ sound), abs=1e-5)
+    assert found.notes == [
+        "what the run has seen of these sounds and words is not known, since they are of no collection"
+    ]
     single = score_file(tones.run, tones.folder / "sounds" / "b.wav", ["🎉🎉🎉"])
     assert single.cosines[0] == pytest.approx(found.cosines[1], abs=1e-6)
 
@@ -344,6 +429,26 @@ def test_pairs_of_a_collection_by_words(tones, tmp_path):
     wanted = every.scorer([caption.caption_id], [caption.clip_id])[0, 0]
     assert found.cosines == pytest.approx([wanted], abs=1e-5)
     assert len(found.problems) == 2
+    assert found.notes == ["0 of 1 captions trained the run"]  # an untrained control saw nothing
+
+
+def test_a_table_of_words_and_clips_tells_what_trained_the_run(world, tmp_path):
+    learned, new = world.collection.captions[0], world.collection.captions[-1]
+    model = DualEncoder.load(world.run)
+    model.embed_text = lambda texts, progress=None: np.zeros((len(texts), 16), np.float32)
+    rows = [["a new text", learned.clip_id], [learned.text, new.clip_id], [new.text, new.clip_id]]
+    notes = score_rows(world, model, table(tmp_path / "p.csv", ["text", "clip_id"], *rows))
+    assert notes == [
+        "1 of 2 captions trained the run: no test result",
+        "1 of 3 pairs are with clips that trained the run: with others, ratings may lie farther from what is expected",
+    ]
+
+
+def score_rows(world, model, asked):
+    """Notes of a table, of a model of vectors whose words are made up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DualEncoder, "load", lambda run: model)
+        return score_table(world.run, asked, world.collection).notes
 
 
 def test_a_csv_of_nothing_but_bad_rows_gives_none(tones, tmp_path):
@@ -360,7 +465,7 @@ def test_a_sound_and_words_from_the_command(tones):
     shown = earmark(tones.run, sound, "a tone", "rain", "--level", 0.8).stdout
     assert "fitted on made (GENERATED)" in shown
     assert "80 % interval" in shown
-    found = json.loads(earmark(tones.run, sound, "a tone", "rain", "--json").stdout)
+    found = json.loads(earmark(tones.run, sound, "a tone", "rain", "--json", "-").stdout)
     assert [row["text"] for row in found["rows"]] == ["a tone", "rain"]
     for row in found["rows"]:
         assert 0 <= row["low"] <= row["rating_expected"] <= row["high"] <= 100
@@ -370,15 +475,19 @@ def test_a_sound_and_words_from_the_command(tones):
 def test_a_collection_from_the_command(world, tmp_path):
     out, told = tmp_path / "rated.csv", tmp_path / "found.json"
     done = earmark(world.run, "--data", world.folder / "c", "--out", out, "--json", told)
-    assert "small (GENERATED), split evaluation: 120 pairs, 20 texts" in done.stdout
+    assert "small (GENERATED), split evaluation: 120 pairs, 20 captions" in done.stdout
+    assert "small (GENERATED), every split but evaluation: 120 pairs, 20 captions" in done.stdout
     assert "inside the 90 % interval" in done.stdout
+    assert "note: 0 of 20 captions trained the run" in done.stderr
+    assert "note:" not in done.stdout
+    assert max(map(len, done.stdout.splitlines()[1:])) <= 100
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["caption_id", "clip_id", "group", "rating", "cosine", "rating_expected", "low", "high"]
     found = json.loads(told.read_text())
     assert len(rows) == len(found["rows"]) == found["pairs"] == found["measures"]["pairs"] == 120
     assert [float(row["cosine"]) for row in rows] == [row["cosine"] for row in found["rows"]]
-    assert found["calibration"]["captions"] == 20
+    assert (found["captions"], found["calibration"]["captions"], found["calibration"]["split"]) == (20, 20, None)
 
 
 def test_a_csv_from_the_command_keeps_its_columns_and_counts_bad_rows(world, tmp_path):
@@ -394,6 +503,30 @@ def test_a_csv_from_the_command_keeps_its_columns_and_counts_bad_rows(world, tmp
     assert set(row) == {"who", "clip_id", "caption_id", "cosine", "rating_expected", "low", "high"}
 
 
+def test_pairs_that_are_named_are_shown_beside_their_measures(world, tmp_path):
+    rows = [[f"clip{70 + at % 10}#1", f"clip{60 + at}", at if at else ""] for at in range(20)] + [
+        ["clip70#1", "clip9", 7]
+    ]
+    asked = table(tmp_path / "p.csv", ["caption_id", "clip_id", "rating"], *rows)
+    shown = earmark(world.run, "--pairs", asked, "--data", world.folder / "c").stdout
+    assert "21 pairs, 10 captions" in shown
+    assert "Against people's ratings: 20 pairs, 10 captions (MSE on 0–1)" in shown
+    (first,) = [line for line in shown.splitlines() if " clip60 │" in line]
+    assert [cell.strip() for cell in first.split("│")[1:4]] == ["caption 1 of sound 70", "clip60", ""]
+    (last,) = [line for line in shown.splitlines() if " clip79 │" in line]
+    assert last.split("│")[3].strip() == "19"
+    assert "… and 1 more; --out FILE.csv writes all" in shown
+    assert max(map(len, shown.splitlines()[1:])) <= 100
+    one = earmark(
+        world.run,
+        "--pairs",
+        table(tmp_path / "1.csv", ["caption_id", "clip_id"], rows[0][:2]),
+        "--data",
+        world.folder / "c",
+    )
+    assert "1 pair, 1 caption;" in one.stdout
+
+
 def test_fitting_from_the_command(world, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(world.run, run)
@@ -402,7 +535,20 @@ def test_fitting_from_the_command(world, tmp_path):
     assert json.loads((tmp_path / "fit.json").read_text())["mean"] == Calibration.read(run).mean
     (run / "calibration.json").unlink()
     (run / "calibration.json").mkdir()
-    assert "not a regular file" in earmark(run, "--fit", world.folder / "c", "--split", "evaluation", code=2).stderr
+    assert "not a regular file" in refused(run, "--fit", world.folder / "c", "--split", "evaluation")
+
+
+def test_fitting_shows_the_interval_of_the_level_that_is_asked(world, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(world.run, run)
+    done = earmark(run, "--fit", world.folder / "c", "--level", 0.95)
+    assert "95 % interval" in done.stdout
+    assert "note: 20 of 60 rated captions left out: they trained the run" in done.stderr
+    assert "note:" not in done.stdout
+    few = earmark(run, "--fit", world.folder / "c", "--level", 0.99, "--json", "-")
+    told = json.loads(few.stdout)
+    assert "20 captions fitted on are too few for a 99 % interval (99 at least): it is [0, 100]" in told["notes"]
+    assert told["split"] is None
 
 
 @pytest.mark.parametrize(
@@ -417,6 +563,7 @@ def test_fitting_from_the_command(world, tmp_path):
         (("{sounds}/a.wav", "rain", "--level", "90"), "level 90"),
         (("{sounds}/a.wav", "rain", "--split", "evaluation"), "--split evaluation"),
         (("{sounds}/a.wav", "rain", "--data", "{world}"), "FILE and --data"),
+        (("--fit", "{world}", "--pairs", "{sounds}/p.csv"), "--fit and --pairs"),
         (("--fit", "{world}", "--data", "{world}"), "--fit and --data"),
         (("--fit", "{world}", "--out", "x.csv"), "--out x.csv"),
         (("--fit", "{world}"), "no rated caption to fit on"),
@@ -426,10 +573,16 @@ def test_fitting_from_the_command(world, tmp_path):
 )
 def test_what_cannot_be_scored_is_refused_in_one_line(tones, arguments, told):
     places = {"sounds": tones.folder / "sounds", "world": tones.folder / "world"}
-    done = earmark(tones.run, *(each.format(**places) for each in arguments), code=2)
-    last = done.stderr.strip().splitlines()[-1]
-    assert told in last, done.stderr
-    assert done.stdout == ""
+    assert told in refused(tones.run, *(each.format(**places) for each in arguments))
+
+
+def test_in_a_process_of_its_own_it_answers_and_refuses_in_one_line(tones):
+    command = [sys.executable, "-m", "earmark", "score", tones.run, tones.folder / "sounds" / "a.wav", "rain"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["rows"][0]["text"] == "rain"
+    failed = subprocess.run([*command, "--level", "90"], capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.splitlines() == ["level 90; expected 0.5–0.99, the share of ratings inside."]
 
 
 def test_a_run_without_a_map_or_of_vectors_of_no_named_model_says_so(world, tones, tmp_path):
@@ -437,9 +590,9 @@ def test_a_run_without_a_map_or_of_vectors_of_no_named_model_says_so(world, tone
     shutil.copytree(tones.run, bare)
     (bare / "calibration.json").unlink()
     sound = tones.folder / "sounds" / "a.wav"
-    assert f"earmark score {bare} --fit DIR" in earmark(bare, sound, "rain", code=2).stderr
-    assert "whose collection.toml names no model" in earmark(world.run, sound, "rain", code=2).stderr
-    assert "not a run" in earmark(tmp_path, sound, "rain", code=2).stderr
+    assert f"earmark score {bare} --fit DIR" in refused(bare, sound, "rain")
+    assert "whose collection.toml names no model" in refused(world.run, sound, "rain")
+    assert "not a run" in refused(tmp_path, sound, "rain")
 
 
 # On PROXY data

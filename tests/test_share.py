@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from worlds import RECIPE, tone_world, vector_world
+from worlds import RECIPE, SOUNDS, tone_world, vector_world
 
 import earmark
 from earmark.analyse.calibrate import fit
@@ -38,21 +38,6 @@ from earmark.model.settings import DualEncoderConfig, Inputs, ModelConfig
 from earmark.model.text_encoders import TextConfig
 
 SMALL = "all-MiniLM-L6-v2"
-SOUNDS = """
-[model]
-dim = 8
-[audio]
-encoder = "cnn6"
-weights = "none"
-width = 2
-[text]
-encoder = "all-MiniLM-L6-v2"
-[train]
-max_epochs = 2
-[[objective]]
-loss = "infonce"
-batch = 4
-"""
 
 
 def recipe(text=RECIPE, *sets):

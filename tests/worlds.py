@@ -1,4 +1,4 @@
-"""Small made collections that several tests learn from."""
+"""Small made collections that several tests learn from or study."""
 
 from __future__ import annotations
 
@@ -89,3 +89,58 @@ def tone_world(root: Path, *, clips: int = 12, seconds: float = 1.4) -> Collecti
     collection = Collection(root, made, captions, name="tones", kind="generated")
     collection.write()
     return collection
+
+
+NGRAM = "captions.language_model=ngram"
+"""The setting of a study that looks for no language model."""
+TEXTS = [
+    "a dog barks",
+    "heavy rain falls on a tin roof",
+    "a loud car passes by on the wet road at night",
+    "birds sing",
+    "an old wooden door creaks and slams shut",
+    "two people talk quietly in a large hall",
+]
+
+
+def rated_world(root: Path, *, clips: int = 24, raters: int = 3, seed: int = 0, **about: str) -> Collection:
+    """Captions of known texts, without sounds, each rated with its own clip and with another, the better the longer.
+
+    Rater k plays the sound of clip i for 1 + i + k² seconds; the first half is development, the rest validation.
+    """
+    rng = np.random.default_rng(seed)
+    made, captions, ratings = [], [], []
+    for at in range(clips):
+        split = "development" if at < clips // 2 else "validation"
+        made.append(Clip(f"c{at}", "", split, more={"events": str(at % 3), "odd": "x", "duration_s": f"{3 + at % 5}"}))
+        text = f"{TEXTS[at % len(TEXTS)]} {at}"
+        captions.append(Caption(f"t{at}", f"c{at}", text, more={"partial": "yes" if at % 4 == 0 else "no"}))
+    for at in range(clips):
+        words = len(captions[at].text.split())
+        for rater in range(raters):
+            value = float(np.clip(30 + 5 * words + rng.normal(0, 4), 0, 100))
+            sure = {"sure": str(rater + at)} if rater else {}
+            ratings.append(Rating(f"t{at}", f"c{at}", value, "TP", f"r{rater}", 1.0 + at + rater**2, more=sure))
+        ratings.append(Rating(f"t{at}", f"c{(at + 1) % clips}", 5.0, "TN", "r0", played_s=2.0))
+        ratings.append(Rating(f"t{at}", f"c{at}", 100.0, "anchor", "r0"))
+    collection = Collection(root, made, captions, ratings, **{"name": "small", **about})
+    collection.write()
+    return Collection.read(root)
+
+
+SOUNDS = """
+[model]
+dim = 8
+[audio]
+encoder = "cnn6"
+weights = "none"
+width = 2
+[text]
+encoder = "all-MiniLM-L6-v2"
+[train]
+max_epochs = 2
+[[objective]]
+loss = "infonce"
+batch = 4
+"""
+"""A recipe for sounds and words; it needs the small sentence encoder."""

@@ -26,6 +26,7 @@ UNITS = {"HR": "0–100", "SD-HR": "0–100", "MR": "cosine", "APT": "s"}
 """Of targets; features state theirs."""
 PEOPLE, MACHINE, LINE, UNDEFINED = "#2b6ca3", "#c8641b", "#222222", "#dddddd"
 OF_MACHINE = {name for name in TARGETS if name.startswith(("MR", "D(H, M)"))}
+DPI = 144
 STRONGEST = 6
 """Scatter plots that are drawn."""
 DOTS = 2000
@@ -85,7 +86,7 @@ def heat_map(scope: Scope) -> Figure:
         place = targets.index(each.target), features.index(each.feature)
         axes.text(*place, _in_cell(each), ha="center", va="center", fontsize=7.5, color=ink)
     figure.colorbar(shown, ax=axes, label="Pearson's r", fraction=0.04, pad=0.03, extend="both")
-    axes.set_title(f"{scope.name}: {scope.pairs:,} pairs; * p < .05, ** p < .01, † p < .05 after Holm", fontsize=9)
+    axes.set_title(f"{scope.name}: {scope.pairs:,} pairs\n* p < .05, ** p < .01, † p < .05 after Holm", fontsize=9)
     return figure
 
 
@@ -164,22 +165,29 @@ def _figure(width: float, height: float, *, axes: bool = True) -> tuple[Figure, 
     """A figure of so many inches, and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=144, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     return figure, figure.add_subplot() if axes else None
 
 
 def _dots(axes: Any, x: NDArray[np.float64], y: NDArray[np.float64], colour: str) -> None:
     """A dot a pair; whole numbers, which lie on top of each other, are drawn a little apart."""
-    from matplotlib.ticker import MaxNLocator
-
     defined = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     rng = np.random.default_rng(0)
     some = rng.permutation(defined)[:DOTS]
-    apart = np.zeros(len(some))
-    if np.array_equal(x[defined], np.round(x[defined])):
-        apart = rng.uniform(-0.2, 0.2, len(some))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.scatter(x[some] + apart, y[some], s=9, alpha=0.35 if len(some) > 200 else 0.6, color=colour, linewidths=0)
+    across, up = (
+        _apart(axis, values[defined], values[some], rng) for axis, values in ((axes.xaxis, x), (axes.yaxis, y))
+    )
+    axes.scatter(across, up, s=9, alpha=0.35 if len(some) > 200 else 0.6, color=colour, linewidths=0)
+
+
+def _apart(axis: Any, every: NDArray[np.float64], some: NDArray[np.float64], rng: np.random.Generator) -> Any:
+    """Some of the values; where all are whole numbers up to 0.2 off, with such numbers along the axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not np.array_equal(every, np.round(every)):
+        return some
+    axis.set_major_locator(MaxNLocator(integer=True))
+    return some + rng.uniform(-0.2, 0.2, len(some))
 
 
 def _line(axes: Any, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

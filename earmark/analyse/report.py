@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from earmark.analyse.captions import SPACY_MODEL
 from earmark.analyse.clips import NAMES
 from earmark.analyse.correlate import CONTROLS, Correlation, stars
 from earmark.analyse.features import FEATURES, label
-from earmark.analyse.figures import DOTS, figures, marks
+from earmark.analyse.figures import DOTS, DPI, figures, marks
 from earmark.analyse.study import Scope, Study
 from earmark.analyse.targets import TARGETS
 from earmark.data.collection import SHOUTED, shouted
@@ -76,11 +77,13 @@ class Section(NamedTuple):
 
 
 def check_out(out: Path) -> None:
-    """Raises `ConfigError` where the report's libraries are missing, `DataError` where `out` is no folder."""
-    missing = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
+    """Raises `ConfigError` where a library of study or report is missing, `DataError` where `out` is no folder."""
+    missing = [
+        name for name in ("spacy", SPACY_MODEL, "matplotlib", "jinja2") if importlib.util.find_spec(name) is None
+    ]
     if missing:
         raise ConfigError(
-            f"the report needs {' and '.join(missing)}, of the extra `analyse` (pip install 'earmark[analyse]')."
+            f"analyse needs {' and '.join(missing)}, of the extra `analyse` (pip install 'earmark[analyse]')."
         )
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: not a folder; expected one for the report, or nothing. Name another place.")
@@ -153,8 +156,9 @@ def sections(study: Study, drawn: Iterable[str]) -> Iterator[Section]:
 
 
 def glossary(study: Study) -> list[str]:
-    """What each feature and target of the study is."""
-    features = [f"{label(name)}: {FEATURES[name].meaning}" for name in study.features if name in FEATURES]
+    """What each feature and target of the study is that is defined for any pair."""
+    known = [name for name, values in study.features.items() if name in FEATURES and not np.isnan(values).all()]
+    features = [f"{label(name)}: {FEATURES[name].meaning}" for name in known]
     return [*(f"{name}: {TARGETS[name]}" for name in study.targets if name in TARGETS), *features]
 
 
@@ -185,7 +189,7 @@ def paper_cell(found: Correlation) -> str:
 
 def whole_cell(found: Correlation) -> str:
     """The same, with the number in the place of "n.s."."""
-    return UNDEFINED if math.isnan(found.p) else f"{found.r:.3f}{marks(found).replace('n.s.', '')}"
+    return UNDEFINED if math.isnan(found.p) else f"{found.r:z.3f}{marks(found).replace('n.s.', '')}"
 
 
 def published_table() -> Table:
@@ -213,21 +217,21 @@ def detail_table(scope: Scope) -> Table:
 QUALITY: dict[str, Callable[[Agreement], str]] = {
     "answers": lambda found: f"{found.ratings:,}",
     "rated pairs": lambda found: f"{found.units:,}",
-    "of two raters and more": lambda found: f"{found.units_of_two:,}",
+    "rated pairs of two raters and more": lambda found: f"{found.units_of_two:,}",
     "raters": lambda found: f"{found.raters:,}",
     "Krippendorff's α (interval)": lambda found: plain(found.alpha, 4),
-    "  95 % interval": lambda found: bounds(found.alpha_interval),
-    "two people's answers: equal": lambda found: plain(found.same),
-    "  within 10 points": lambda found: plain(found.near),
-    "ICC(2,1)": lambda found: plain(found.icc.single),
-    "ICC(2,k)": lambda found: plain(found.icc.average),
-    "  k": lambda found: plain(found.icc.k, 2),
-    "each against the others' mean: r": lambda found: plain(found.leave_one_out.pearson),
-    "  ρ": lambda found: plain(found.leave_one_out.spearman),
-    "  raters": lambda found: f"{found.leave_one_out.raters:,}",
+    "α, 95 % interval": lambda found: bounds(found.alpha_interval),
+    "two people's answers are equal, share": lambda found: plain(found.same),
+    "two people's answers within 10 points": lambda found: plain(found.near),
+    "ICC(2,1), of one rater": lambda found: plain(found.icc.single),
+    "ICC(2,k), of the mean of k raters": lambda found: plain(found.icc.average),
+    "k": lambda found: plain(found.icc.k, 2),
+    "each rater against the others' mean, r": lambda found: plain(found.leave_one_out.pearson),
+    "each rater against the others' mean, ρ": lambda found: plain(found.leave_one_out.spearman),
+    "raters of whom these two are defined": lambda found: f"{found.leave_one_out.raters:,}",
     "split half ρ": lambda found: plain(found.split_half.rho),
     "human ceiling of ρ": lambda found: plain(found.split_half.ceiling),
-    "  of a model that knew the true means": lambda found: plain(found.split_half.limit),
+    "ceiling of a model that knows true means": lambda found: plain(found.split_half.limit),
 }
 """Measure → how it is shown."""
 
@@ -307,16 +311,22 @@ def markdown(study: Study, found: Iterable[Section]) -> str:
 def _markdown(found: Iterable[Section]) -> Iterator[str]:
     for section in found:
         if section.title:
-            yield f"## {section.title}"
+            yield f"## {' '.join(section.title.split())}"
             yield ""
         if section.lines:
-            yield from (f"- {' '.join(line.split())}" for line in section.lines)
+            yield from (f"- {_item(line)}" for line in section.lines)
             yield ""
         if section.table is not None:
             yield from table(*section.table)
         if section.picture:
             yield f"![{CAPTIONS[section.picture]}](figures/{section.picture}.png)"
             yield ""
+
+
+def _item(line: str) -> str:
+    """The line as a list's item: in one line, and neither a title nor a list itself (`# words` is a name)."""
+    told = " ".join(line.split())
+    return f"\\{told}" if told.startswith(("#", ">", "-", "+", "*")) else told
 
 
 def html(study: Study, found: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
@@ -328,8 +338,18 @@ def html(study: Study, found: Sequence[Section], drawn: Mapping[str, bytes]) -> 
     page.filters["code"] = _code
     pictures = {name: "data:image/png;base64," + base64.b64encode(each).decode() for name, each in drawn.items()}
     return page.from_string(template).render(
-        title=title(study), reading=reading(study), sections=found, pictures=pictures, captions=CAPTIONS
+        title=title(study),
+        reading=reading(study),
+        sections=found,
+        pictures=pictures,
+        widths={name: _width(each) for name, each in drawn.items()},
+        captions=CAPTIONS,
     )
+
+
+def _width(png: bytes) -> int:
+    """How wide a picture is meant to be, in CSS's pixels of 1/96 inch."""
+    return int.from_bytes(png[16:20], "big") * 96 // DPI  # the header's first number
 
 
 def _code(line: str) -> Any:
@@ -404,12 +424,12 @@ def as_json(study: Study) -> dict[str, Any]:
 
 def plain(value: float, digits: int = 3) -> str:
     """A number, or "undefined"."""
-    return UNDEFINED if math.isnan(value) else f"{value:.{digits}f}"
+    return UNDEFINED if math.isnan(value) else f"{value:z.{digits}f}"
 
 
 def signed(value: float) -> str:
     """A number with its sign, or "undefined"."""
-    return UNDEFINED if math.isnan(value) else f"{value:+.3f}"
+    return UNDEFINED if math.isnan(value) else f"{value:+z.3f}"
 
 
 def probability(value: float) -> str:
@@ -421,4 +441,4 @@ def probability(value: float) -> str:
 
 def bounds(interval: Sequence[float]) -> str:
     """`[-0.021, 0.114]`."""
-    return UNDEFINED if math.isnan(interval[0]) else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+    return UNDEFINED if math.isnan(interval[0]) else f"[{interval[0]:z.3f}, {interval[1]:z.3f}]"

@@ -75,7 +75,7 @@ class Answer:
     """0–100, as the other two."""
     level: float
     measures: dict[str, Any] | None
-    """Against people's ratings; None where none are known."""
+    """Against people's ratings, by the keys that docs/score.md lists; None where none are known."""
     notes: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -156,18 +156,22 @@ def _to_fit_on(
 def trained_captions(run: Path, collection: Collection, captions: Sequence[Caption]) -> set[str]:
     """The ids of the captions that the run, or a teacher of it that is still there, learned from.
 
-    By clip, by words, or as a twin: of a clip that was learned from, or in the lists of a split that was.
+    By words, by clip (a twin and what it stands for being one), or as a twin in the lists of a split learned from.
     """
+    texts, clips = _learned_from(run, collection)
+    return {each.caption_id for each in captions if each.text in texts or base_of(each.clip_id) in clips}
+
+
+def _learned_from(run: Path, collection: Collection) -> tuple[frozenset[str], set[str]]:
+    """The texts of the collection that the run or its teachers learned from, and the clips, each twin by its base."""
     known = [(split, seen(each, collection, split)) for each in _with_teachers(run) for split in collection.splits]
     texts = frozenset[str]().union(*(each.texts for _, each in known))
     lists = {split + LISTS for split, each in known if each.trained_on}
-    twins = {clip.clip_id for clip in collection.clips if clip.split in lists}
-    learned = {caption.clip_id for caption in collection.captions if caption.text in texts} | twins
-    return {
-        caption.caption_id
-        for caption in captions
-        if caption.text in texts or caption.clip_id in twins or base_of(caption.clip_id) in learned
-    }
+    # a clip that was learned from has no other text; one text in common makes no clip so
+    others = {caption.clip_id for caption in collection.captions if caption.text not in texts}
+    clips = {caption.clip_id for caption in collection.captions} - others
+    clips |= {clip.clip_id for clip in collection.clips if clip.split in lists}
+    return texts, {base_of(clip) for clip in clips}
 
 
 def _with_teachers(run: Path) -> list[Path]:
@@ -195,12 +199,9 @@ def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) ->
 
 
 def _heard(run: Path, collection: Collection, clip_ids: Sequence[str]) -> list[str]:
-    """A line on the pairs whose clip trained the run, though their caption did not."""
-    here = set(clip_ids)
-    captions = [caption for caption in collection.captions if caption.clip_id in here]
-    trained = trained_captions(run, collection, captions)
-    heard = {caption.clip_id for caption in captions if caption.caption_id in trained}
-    count = sum(clip in heard for clip in clip_ids)
+    """A line on the pairs whose clip trained the run, though their caption may not have."""
+    clips = _learned_from(run, collection)[1]
+    count = sum(base_of(clip) in clips for clip in clip_ids)
     what = f"{count:,} of {len(clip_ids):,} pairs are with clips that trained the run"
     return [f"{what}: with others, ratings may lie farther from what is expected"] if count else []
 

@@ -233,8 +233,8 @@ def _show_rows(found: Answer, most: int, sounds: dict[str, list[str]]) -> None:
     """Prints the first pairs: words, people's ratings where some are known, and what the run says."""
     people = {} if found.measures is None else {"rated": [_rating(each) for each in found.scores.ratings]}
     columns = {
-        **sounds,
         "text": [_cut(" ".join(text.split()), 40 if sounds else 60) for text in found.scores.texts],
+        **sounds,
         **people,
         "cosine": [f"{each:.3f}" for each in found.scores.cosines],
         "expected rating": [f"{each:.1f}" for each in found.expected],
