@@ -6,8 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def row(cells: Iterable[str]) -> str:
-    """A table's row; a `|` in a cell is escaped, a line break becomes a blank."""
-    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+    """A table's row; a `|` in a cell is escaped, `<` is no HTML, a line break becomes a blank."""
+    return "| " + " | ".join(" ".join(_escaped(cell).split()) for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("<", "&lt;")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

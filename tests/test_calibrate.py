@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 
@@ -296,6 +297,14 @@ DAMAGE = {
     "numbers for captions": broken(texts=[1]),
     "kind": broken(kind="imagined"),
     "a huge number": broken(mean=10**400),
+    "mean beyond the scale": broken(mean=500),
+    "fewer than no pairs": broken(pairs=-1),
+    "more captions than pairs": broken(captions=10**6),
+    "a range that falls": broken(cosine_range=[1, -1]),
+    "a range beyond the scale": broken(rating_range=[-500, 500]),
+    "cosines that are none": lambda table: {**table, "cosines": [1e3 * each for each in table["cosines"]]},
+    "a narrower interval for more": lambda table: {**table, "factors": table["factors"][::-1]},
+    "a number after none": lambda table: {**table, "factors": [None, *table["factors"][1:]]},
 }
 
 
@@ -315,6 +324,10 @@ def test_bytes_and_a_folder_in_its_place_are_refused(run):
     path = run / "calibration.json"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError):
+        Calibration.read(run)
+    path.unlink()
+    os.mkfifo(path)  # which would be waited for
+    with pytest.raises(DataError, match="not a regular file"):
         Calibration.read(run)
     path.unlink()
     path.mkdir()

@@ -521,10 +521,11 @@ def test_hostile_names_are_text_in_the_page_and_one_line_in_markdown(tmp_path):
         assert tag not in page
     assert "&lt;script&gt;" in page
     lines = (tmp_path / "out" / "report.md").read_text().splitlines()
-    assert lines[0] == '# What ratings go with: <script>alert("x")</script> | a ## b (recorded)'
+    assert lines[0] == '# What ratings go with: &lt;script>alert("x")&lt;/script> | a ## b (recorded)'
+    assert not [line for line in lines if re.search(r"<\w", line)]
     assert not [line for line in lines if re.match(r"## (b|g|\d)", line)]
-    tables = [line for line in lines if line.startswith("|") or "captions.<script>" in line]
-    widths = {len(re.split(r"(?<!\\)\|", line)) for line in tables if line.startswith("| captions.<script>")}
+    tables = [line for line in lines if line.startswith("|") or "captions.&lt;script>" in line]
+    widths = {len(re.split(r"(?<!\\)\|", line)) for line in tables if line.startswith("| captions.&lt;script>")}
     assert widths == {4, 17}  # feature and HR; every correlation
 
 
@@ -649,3 +650,26 @@ def test_a_missing_extra_is_refused_before_any_work(tmp_path, monkeypatch, name)
     monkeypatch.setattr(importlib.util, "find_spec", lambda each, *more: None if each == name else known(each, *more))
     with pytest.raises(ConfigError, match=rf"{name}.*earmark\[analyse\]"):
         report.check_out(tmp_path)
+
+
+def test_a_dollar_is_no_formula_and_many_groups_are_the_largest(tmp_path):
+    clips = [Clip(f"c{k}", "", "$x$") for k in range(60)]
+    captions = [Caption(f"t{k}", f"c{k}", "a dog " * (1 + k % 5), more={"$\\frac{$": str(k)}) for k in range(60)]
+    ratings = [Rating(f"t{k}", f"c{k}", float(k), "$\\frac{$" if k < 30 else f"group {k}") for k in range(60)]
+    many = Collection(tmp_path, clips, captions, ratings)
+    made = study(many, Settings(columns=["captions.$\\frac{$"], captions=Settings.of([NGRAM]).captions))
+    drawn = figures.figures(made)
+    assert set(drawn) >= {"heatmap", "strongest", "ratings"}
+    figure = figures.histograms(made.histograms)
+    assert len(figure.axes) == 12
+    assert figure.axes[0].get_title(loc="left").startswith("$\\frac{$: 30 pairs")
+
+
+def test_features_that_are_the_same_for_every_pair_are_told(tmp_path):
+    clips = [Clip(f"c{k}", "", "x") for k in range(4)]
+    captions = [Caption(f"t{k}", f"c{k}", "a dog barks") for k in range(4)]
+    ratings = [Rating(f"t{k}", f"c{k}", 10.0 * k) for k in range(4)]
+    found = study(Collection(tmp_path, clips, captions, ratings), Settings.of([NGRAM]))
+    told = next(note for note in report.notes(found) if note.startswith("the same for every pair"))
+    assert "# words" in told
+    assert "# nouns" in told

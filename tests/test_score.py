@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -418,6 +419,32 @@ def test_pairs_of_files_by_path(tones):
     assert single.cosines[0] == pytest.approx(found.cosines[1], abs=1e-6)
 
 
+def test_what_a_csv_says_is_neither_overwritten_nor_lost(tones):
+    folder = tones.folder / "sounds"
+    with pytest.raises(DataError, match="column 'low', which is what is written"):
+        score_table(tones.run, table(folder / "low.csv", ["path", "text", "low"], ["a.wav", "a tone", "x"]), None)
+    asked = table(folder / "same.csv", ["path", "text"], ["a.wav", "a tone"], ["b.wav", ""])
+    before = asked.read_bytes()
+    assert "rows that cannot be used would be lost" in refused(tones.run, "--pairs", asked, "--out", asked)
+    assert asked.read_bytes() == before
+
+
+def test_a_csv_of_another_encoding_is_read_by_its_name(tones):
+    asked = tones.folder / "sounds" / "old.csv"
+    asked.write_bytes("path,text\na.wav,caf\xe9\n".encode("cp1252"))
+    assert "--encoding cp1252" in refused(tones.run, "--pairs", asked)
+    found = json.loads(earmark(tones.run, "--pairs", asked, "--encoding", "cp1252", "--json", "-").stdout)
+    assert [row["text"] for row in found["rows"]] == ["café"]
+
+
+def test_a_group_may_be_called_all(tones):
+    rows = (["a.wav", "a tone", "80", "all"], ["b.wav", "a dog", "20", "x"])
+    asked = table(tones.folder / "sounds" / "groups.csv", ["path", "text", "rating", "group"], *rows)
+    said = earmark(tones.run, "--pairs", asked).stdout
+    assert re.search(r"all pairs\W+2\W", said)
+    assert re.search(r"all\W+1\W", said)
+
+
 def test_pairs_of_a_collection_by_words(tones, tmp_path):
     collection = Collection.read(tones.folder / "world")
     caption = collection.captions[3]
@@ -541,8 +568,10 @@ def test_fitting_from_the_command(world, tmp_path):
 def test_fitting_shows_the_interval_of_the_level_that_is_asked(world, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(world.run, run)
-    done = earmark(run, "--fit", world.folder / "c", "--level", 0.95)
-    assert "95 % interval" in done.stdout
+    done = earmark(run, "--fit", world.folder / "c", "--level", 0.5)
+    assert "50 % interval" in done.stdout
+    _, _, low, high = Calibration.read(run).table(0.5)[5]
+    assert f"[{low:.1f}, {high:.1f}]" in done.stdout
     assert "note: 20 of 60 rated captions left out: they trained the run" in done.stderr
     assert "note:" not in done.stdout
     few = earmark(run, "--fit", world.folder / "c", "--level", 0.99, "--json", "-")

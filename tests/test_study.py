@@ -109,6 +109,12 @@ def test_a_pair_is_of_its_first_ratings_group(crossing):
     assert pair.ratings == ratings
 
 
+def test_a_split_called_as_all_together_are_is_refused(tmp_path):
+    named = Collection(tmp_path, [Clip("a", "", "pooled")], [Caption("t", "a", "a dog")], [Rating("t", "a", 5.0)])
+    with pytest.raises(DataError, match="a split is called 'pooled'"):
+        study(named, Settings.of([NGRAM]))
+
+
 def test_no_pair_left_is_refused(small, tmp_path):
     for where, found in (("captions.partial=maybe", 0), ("ratings.group=TN", 24)):
         said = f"found 120 ratings, {found} rated pairs that meet {where}, none of captions with their own clips"

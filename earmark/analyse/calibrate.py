@@ -21,6 +21,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from earmark.config import from_table
 from earmark.data.collection import KINDS
 from earmark.errors import ConfigError, DataError
-from earmark.files import read_text, write_text
+from earmark.files import write_text
 from earmark.model.dual_encoder import run_fingerprint
 from earmark.model.share import CALIBRATION
 
@@ -91,15 +92,17 @@ class Calibration:
             raise DataError(f"{run}: not a run (no config.toml). Train one with `earmark train`.")
         if not path.exists():
             raise DataError(f"{run}: no {CALIBRATION}, so its cosines stand for no ratings yet. {again}")
+        if not path.is_file():  # a pipe would be waited for
+            raise DataError(f"{path}: not a regular file. {again}")
         try:
-            table = json.loads(read_text(path))
-        except (ValueError, RecursionError) as error:
+            table = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path}: not JSON ({str(error)[:100]}). {again}") from error
         found = _checked(table, path, again)
         now = run_fingerprint(Path(run))
         if found.fingerprint != now:
             raise DataError(
-                f"{path}: fitted to a run of fingerprint {found.fingerprint!r}; the one here has {now!r}. {again}"
+                f"{path}: fitted to a run of fingerprint {found.fingerprint[:32]!r}; the one here has {now!r}. {again}"
             )
         return found
 
@@ -343,18 +346,28 @@ def _check_numbers(found: Calibration) -> None:
         "cosines": (found.cosines, nodes),
         "ratings": (found.ratings, nodes),
         "widths": (found.widths, nodes),
-        "factors": ([0 if each is None else each for each in found.factors], len(LEVELS)),
+        "factors": ([math.inf if each is None else each for each in found.factors], len(LEVELS)),
         "cosine_range": (found.cosine_range, 2),
         "rating_range": (found.rating_range, 2),
         "mean": ([found.mean], 1),
+        "pairs": ([found.pairs], 1),
+        "captions": ([found.captions], 1),
     }
     for name, (values, length) in lists.items():
-        if not values or len(values) != length or not all(map(_is_number, values)):
+        if not values or len(values) != length or not all(_is_number(each) or each == math.inf for each in values):
             raise ValueError(f"{name} is not {length or 'some'} finite numbers")
     rising = (np.diff(found.cosines) > 0).all() and (np.diff(found.ratings) >= 0).all()
     within = found.ratings[0] >= 0 and found.ratings[-1] <= 100 and min(found.widths) > 0
-    if not rising or not within or min(lists["factors"][0]) < 0:
-        raise ValueError("its nodes are no rising map to 0–100")
+    if not rising or not within or not -1.01 <= found.cosines[0] <= found.cosines[-1] <= 1.01:
+        raise ValueError("its nodes are no rising map from cosines to 0–100")
+    factors = lists["factors"][0]
+    if factors[0] < 0 or any(after < before for before, after in pairwise(factors)):
+        raise ValueError("factors: a higher level has a narrower interval")
+    ranges = (found.cosine_range, -1.01, 1.01), (found.rating_range, 0, 100), ([found.mean] * 2, 0, 100)
+    if any(not low <= least <= most <= high for (least, most), low, high in ranges):
+        raise ValueError("mean, cosine_range or rating_range are not of cosines and ratings")
+    if not LEAST_CAPTIONS <= found.captions <= found.pairs:
+        raise ValueError(f"{found.captions} captions of {found.pairs} pairs")
     if found.kind not in KINDS or not all(isinstance(each, str) for each in found.texts or []):
         raise ValueError(f"kind {found.kind!r} or its texts are not as they were written")
 

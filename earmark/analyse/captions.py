@@ -62,6 +62,8 @@ class CaptionSettings:
         ):
             if value not in known:
                 raise ConfigError(f"{name} = {value!r}; expected {', '.join(known)}. Choose one of them.")
+        if not self.language_model.strip():
+            raise ConfigError("language_model: empty; expected a folder, a name at the hub, or ngram. Name one.")
         if self.frequent < 1:
             raise ConfigError(f"frequent = {self.frequent}; expected 1 or more. Give how many words count as frequent.")
 
@@ -88,6 +90,8 @@ def caption_features(
     `reference` are the captions that tell what is frequent, and train n-grams. Raises `DataError` where the tagger or
     the language model is missing.
     """
+    if settings.words == COLUMN and not any(caption.more.get(COLUMN, "").strip() for caption in captions):
+        raise _no_column()  # before the language model
     found, notes = perplexities(captions, reference, settings.language_model, progress)
     tagged = tag([caption.text for caption in (*captions, *reference)], settings.auxiliaries, progress)
     counts, more = _word_counts(captions, tagged, settings.words)
@@ -143,17 +147,21 @@ def _listed_counts(
     cells: Sequence[str], lists: Sequence[Sequence[str] | None]
 ) -> tuple[NDArray[np.float64], list[str]]:
     """The lists' lengths, NaN where a cell is none. Raises `DataError` where there is none at all."""
-    if cells and not any(cells):
-        raise DataError(
-            f"captions.csv: words = {COLUMN!r}, but no caption has a cell in the column {COLUMN}; expected lists such "
-            "as ['a', 'dog']. Choose words = 'whitespace'."
-        )
+    if not any(cells):
+        raise _no_column()
     broken = [cell for cell, words in zip(cells, lists, strict=True) if words is None]
     notes = [f"words: as the column {COLUMN} lists them"]
     if broken:
         what = f"the cells of {len(broken)} captions are no lists, {broken[0][:40]!r} first"
         notes.append(f"words: {what}")
     return _counts(np.nan if words is None else len(words) for words in lists), notes
+
+
+def _no_column() -> DataError:
+    return DataError(
+        f"captions.csv: words = {COLUMN!r}, but no caption has a cell in the column {COLUMN}; expected lists such as "
+        "['a', 'dog']. Choose words = 'whitespace'."
+    )
 
 
 def listed(cell: str) -> list[str] | None:

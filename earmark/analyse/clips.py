@@ -106,10 +106,9 @@ def _without_sound(clips: Sequence[Clip], soundless: Sequence[int], table: NDArr
     broken = [at for at, seconds in stated.items() if seconds is None]
     some = len(soundless) < len(clips)
     which = f"{len(soundless)} of {len(clips)} clips have no sound" if some else "no clip has a sound"
-    notes = [
-        f"{which}: their features are undefined, save duration_s, which clips.csv states for "
-        f"{len(stated) - len(broken)} of them"
-    ]
+    known = len(stated) - len(broken)
+    save = f", save duration_s, which clips.csv states for {known} of them" if known else ""
+    notes = [f"{which}: their features are undefined{save}"]
     if broken:
         first = clips[broken[0]]
         notes.append(

@@ -80,6 +80,7 @@ def correlations(
     clips: Sequence[str],
     *,
     controls: Sequence[str] = CONTROLS,
+    independent: bool | None = None,
     replicates: int = 1000,
     seed: int = 0,
 ) -> list[Correlation]:
@@ -88,12 +89,13 @@ def correlations(
     Pearson's r, Spearman's ρ and, where pairs stand alone, their p are scipy's. The partial correlation is that of the
     residuals of feature and target after least squares on the controls: those of `controls` that are features here, not
     the feature itself, defined for half of the pairs at least and not constant there; it has no p where pairs do not
-    stand alone. Raises `DataError` on columns of other lengths, or with infinity.
+    stand alone (`independent` says so, else `stand_alone`). Raises `DataError` on columns of other lengths, or with
+    infinity.
     """
     x, y = (_columns(each, len(captions)) for each in (features, targets))
     found = [_correlation(x, name, other, y[other], controls) for name in x for other in y]
     drawn = _replicates(x, y, found, _units(captions, clips), replicates, seed)
-    if not stand_alone(captions, clips):
+    if not (stand_alone(captions, clips) if independent is None else independent):
         found = [_by_bootstrap(each, *of_each) for each, of_each in zip(found, drawn, strict=True)]
     p_holm = holm([each.p for each in found])
     return [
@@ -107,11 +109,15 @@ def stand_alone(captions: Sequence[str], clips: Sequence[str]) -> bool:
     return min(len(set(captions)), len(set(clips))) >= ALONE * len(captions)
 
 
+def crossed(captions: Sequence[str], clips: Sequence[str]) -> bool:
+    """Whether a caption stands in pairs with several clips, so that captions and clips are drawn both."""
+    return len(set(zip(captions, clips, strict=True))) > len(set(captions))
+
+
 def _units(captions: Sequence[str], clips: Sequence[str]) -> list[Ints]:
     """What is drawn, as codes of each pair: its clip, or its caption and its clip where captions cross clips."""
     of_clips = codes_of("clips", clips, len(captions))
-    nested = len(set(zip(captions, clips, strict=True))) == len(set(captions))
-    return [of_clips] if nested else [codes_of("captions", captions, len(captions)), of_clips]
+    return [codes_of("captions", captions, len(captions)), of_clips] if crossed(captions, clips) else [of_clips]
 
 
 def _by_bootstrap(found: Correlation, of_r: Floats, of_rho: Floats) -> Correlation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ STRONGEST = 6
 """Scatter plots that are drawn."""
 DOTS = 2000
 """Dots of a scatter plot; of more pairs so many are drawn at random."""
+GROUPS = 12
+"""Groups whose ratings are drawn."""
 WIDEST = 0.5
 """|r| that has the darkest colour, in every heat map: colours compare between studies."""
 PARTS, LEAST = 10, 10
@@ -49,14 +51,19 @@ def figures(study: Study) -> dict[str, bytes]:
 
     Those that the data has.
     """
-    scope = study.scopes[-1]
-    drawn = {"heatmap": heat_map(scope)}
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}):  # a `$` in a name is no formula
+        return {name: _png(figure) for name, figure in _drawn(study, study.scopes[-1])}
+
+
+def _drawn(study: Study, scope: Scope) -> Iterator[tuple[str, Figure]]:
+    yield "heatmap", heat_map(scope)
     if chosen := strongest(scope.correlations):
-        drawn["strongest"] = scatter_plots(study, scope, chosen)
-    drawn["ratings"] = histograms(study.histograms)
+        yield "strongest", scatter_plots(study, scope, chosen)
+    yield "ratings", histograms(study.histograms)
     if scope.machine is not None and scope.machine.pairs > 1:
-        drawn["machine"] = human_against_machine(study, scope)
-    return {name: _png(figure) for name, figure in drawn.items()}
+        yield "machine", human_against_machine(study, scope)
 
 
 def strongest(found: Sequence[Correlation]) -> list[Correlation]:
@@ -121,7 +128,8 @@ def scatter_plots(study: Study, scope: Scope, chosen: Sequence[Correlation]) -> 
 
 
 def histograms(of_group: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """Ratings by group, as shares of the group's pairs; one small plot a group."""
+    """Ratings by group, as shares of the group's pairs; one small plot a group, the largest `GROUPS` of them."""
+    of_group = dict(sorted(of_group.items(), key=lambda group: -len(group[1]))[:GROUPS])
     figure, _ = _figure(6.4, 0.6 + 1.4 * len(of_group), axes=False)
     first: Any = None
     for place, (name, values) in enumerate(of_group.items(), start=1):

@@ -17,9 +17,9 @@ import numpy as np
 
 from earmark.analyse.captions import SPACY_MODEL
 from earmark.analyse.clips import NAMES
-from earmark.analyse.correlate import CONTROLS, Correlation, stars
+from earmark.analyse.correlate import CONTROLS, Correlation, crossed, stars
 from earmark.analyse.features import FEATURES, label
-from earmark.analyse.figures import DOTS, DPI, figures, marks
+from earmark.analyse.figures import DOTS, DPI, GROUPS, figures, marks
 from earmark.analyse.study import Scope, Study
 from earmark.analyse.targets import TARGETS
 from earmark.data.collection import SHOUTED, shouted
@@ -28,6 +28,7 @@ from earmark.files import write_table, write_text, writing
 from earmark.markdown import table
 from earmark.measure.agreement import Agreement
 from earmark.measure.evaluate import without_nan
+from earmark.measure.stats import Floats, is_constant
 
 PAIR_COLUMNS = ("caption_id", "clip_id", "split", "group", "ratings")
 CORRELATION_COLUMNS = [
@@ -38,7 +39,7 @@ CAPTIONS = {
     "heatmap": "Pearson's r of every feature with every target",
     "strongest": "The strongest correlations, one a feature, of p < .05 before correction, with least-squares lines; "
     f"whole numbers are drawn a little apart, and of more than {DOTS:,} pairs so many at random",
-    "ratings": "Mean ratings by group: how pairs were chosen",
+    "ratings": f"Mean ratings by group, how pairs were chosen: the largest {GROUPS} groups",
     "machine": "People against the machine",
 }
 """What each picture shows."""
@@ -274,20 +275,28 @@ def notes(study: Study) -> list[str]:
         label(name) for name, values in study.features.items() if np.isnan(values).all() and name not in without_sound
     ]
     undefined = [f"undefined for every pair, and left out of the tables: {', '.join(empty)}"] if empty else []
+    if same := [label(name) for name, values in study.features.items() if _is_one(values)]:
+        undefined.append(f"the same for every pair, and left out of the tables: {', '.join(same)}")
     if study.collection.kind in SHOUTED:
         kind = shouted(study.collection.kind)
         told.append(f"{kind} data: no number here is a result on recorded sound and people's answers to it")
     return [*study.notes, *undefined, *told]
 
 
+def _is_one(values: Floats) -> bool:
+    """Whether all that is defined is one number."""
+    defined = values[~np.isnan(values)]
+    return len(defined) > 0 and is_constant(defined)
+
+
 def reading(study: Study) -> str:
     """How to read the tables."""
     controls = " and ".join(map(label, CONTROLS))
-    whole = study.scopes[-1]
     p_of = "scipy's, which takes pairs as independent of each other"
-    if not whole.stand_alone:
+    if not study.scopes[-1].stand_alone:
         p_of = "of r over the bootstrap's standard error, since many pairs share captions or clips"
-    drawn = "clips, which bring their captions along" if study.settings.pairs == "own" else "captions and clips"
+    both = crossed([p.caption.caption_id for p in study.pairs], [p.clip.clip_id for p in study.pairs])
+    drawn = "captions and clips" if both else "clips, which bring their captions along"
     return (
         "Pearson's r; ** p < .01 and * p < .05 before correction, n.s. or no mark: neither; † p < .05 after Holm's "
         f"correction over the table. p is {p_of}. Intervals are 95 %, by bootstrap over {drawn}. The partial r is "
@@ -305,13 +314,13 @@ def is_of_clotho(study: Study) -> bool:
 
 def markdown(study: Study, found: Iterable[Section]) -> str:
     """The report as markdown, its pictures in `figures/`."""
-    return "\n".join(["# " + " ".join(title(study).split()), "", reading(study), "", *_markdown(found)])
+    return "\n".join(["# " + _line(title(study)), "", reading(study), "", *_markdown(found)])
 
 
 def _markdown(found: Iterable[Section]) -> Iterator[str]:
     for section in found:
         if section.title:
-            yield f"## {' '.join(section.title.split())}"
+            yield f"## {_line(section.title)}"
             yield ""
         if section.lines:
             yield from (f"- {_item(line)}" for line in section.lines)
@@ -323,9 +332,14 @@ def _markdown(found: Iterable[Section]) -> Iterator[str]:
             yield ""
 
 
+def _line(text: str) -> str:
+    """The text in one line, no part of it HTML."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
 def _item(line: str) -> str:
     """The line as a list's item: in one line, and neither a title nor a list itself (`# words` is a name)."""
-    told = " ".join(line.split())
+    told = _line(line)
     return f"\\{told}" if told.startswith(("#", ">", "-", "+", "*")) else told
 
 

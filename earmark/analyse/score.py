@@ -327,12 +327,19 @@ def _seen_of(run: Path, collection: Collection, captions: Sequence[Caption], cli
     return told + _heard(run, collection, clip_ids)
 
 
-def score_table(run: Path, table: Path, collection: Collection | None, progress: Progress | None = None) -> Scores:
+def score_table(
+    run: Path,
+    table: Path,
+    collection: Collection | None,
+    progress: Progress | None = None,
+    *,
+    encoding: str = "utf-8",
+) -> Scores:
     """The pairs of a CSV: `caption_id,clip_id` or `text,clip_id` of a collection, else `path,text` from its folder.
 
     `rating` (0–100) and `group` may stand beside them. A row that cannot be used is left out and told.
     """
-    by, rows, problems = _asked(table, collection)
+    by, rows, problems = _asked(table, collection, encoding)
     model = DualEncoder.load(run).to(best_device())
     known = {caption.caption_id: caption.text for caption in collection.captions} if collection else {}
     texts = [row.cells["text"] if by == "text" else known[row.cells["caption_id"]] for row in rows]
@@ -352,9 +359,15 @@ def score_table(run: Path, table: Path, collection: Collection | None, progress:
     return replace(found, problems=[*of_collection, *problems, *more], notes=notes)
 
 
-def _asked(table: Path, collection: Collection | None) -> tuple[str, list[_Row], list[Problem]]:
+def _asked(table: Path, collection: Collection | None, encoding: str) -> tuple[str, list[_Row], list[Problem]]:
     """By what the words are named (`text` or `caption_id`), the rows that can be used, and why others cannot."""
-    columns, rows, problems = read_table(table, ("path", "text") if collection is None else ("clip_id",))
+    needed = ("path", "text") if collection is None else ("clip_id",)
+    columns, rows, problems = read_table(table, needed, encoding=encoding)
+    if taken := [column for column in ADDED if column in columns]:
+        raise DataError(
+            f"{table} line 1: column {taken[0]!r}, which is what is written beside a row's own. Rename or drop the "
+            f"columns {', '.join(ADDED)}."
+        )
     if collection is not None and not {"caption_id", "text"} & set(columns):
         found = ", ".join(map(repr, columns))
         raise DataError(f"{table} line 1: no column 'caption_id' or 'text'; found {found}. Rename the column.")

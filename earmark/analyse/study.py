@@ -144,6 +144,10 @@ def study(
             f"{collection.root}: no rated pair to study; found {len(collection.ratings):,} ratings, {len(every):,} "
             f"rated pairs{met}, none{own or ' else'}. Add ratings, or ask for others (--set pairs=all, where)."
         )
+    if POOLED in collection.splits:
+        raise DataError(
+            f"{collection.root}: a split is called {POOLED!r}, as all of them together are here. Rename it."
+        )
     named, asked = (numbers(pairs, names, collection) for names in (settings.columns, settings.targets))
     reference = _reference(collection, settings)
     model = None if run is None else DualEncoder.load(run)  # refused before the work, not after it
@@ -225,12 +229,13 @@ def _scopes(found: Study, answered: Sequence[Pair], progress: Progress | None) -
     there = dict.fromkeys(pair.split for pair in found.pairs)
     names = [split for split in SPLITS if split in there] + [split for split in there if split not in SPLITS]
     names = [*names, POOLED] if len(names) > 1 else names
+    alone = stand_alone(*_ids(found.pairs))  # of all, so that p is the same thing in every table
     for done, name in enumerate(names):
         if progress:
             progress("correlating", done, len(names))
         at = found.at(name)
         pairs = [found.pairs[i] for i in at]
-        ids = [pair.caption.caption_id for pair in pairs], [pair.clip.clip_id for pair in pairs]
+        ids = _ids(pairs)
         features = {key: values[at] for key, values in found.features.items() if key != TWICE}
         held = {key: values[at] for key, values in found.targets.items()}
         inside = [pair for pair in answered if name in (POOLED, pair.split)]
@@ -238,11 +243,16 @@ def _scopes(found: Study, answered: Sequence[Pair], progress: Progress | None) -
             name,
             len(at),
             len(set(ids[0])),
-            stand_alone(*ids),
-            correlations(features, held, *ids),
+            alone,
+            correlations(features, held, *ids, independent=alone),
             _agreements(inside, pairs, found.settings.without_groups),
             _against(found, name, pairs, held, *ids),
         )
+
+
+def _ids(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """The captions and the clips of pairs, by id."""
+    return [pair.caption.caption_id for pair in pairs], [pair.clip.clip_id for pair in pairs]
 
 
 def _agreements(answered: Sequence[Pair], pairs: Sequence[Pair], without: Sequence[str]) -> dict[str, Agreement]:

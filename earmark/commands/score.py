@@ -44,6 +44,7 @@ def score(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="CSV", help="path,text; with --data caption_id,clip_id or text,clip_id."),
     ] = None,
+    encoding: Annotated[str, typer.Option(help="Of the CSV.")] = "utf-8",
     level: Annotated[float, typer.Option(help="The share of ratings inside the interval, 0.5–0.99.")] = 0.9,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -80,7 +81,7 @@ def score(
         if file is not None:
             scores, about = _of_sound(run, file, words or [], progress)
         elif pairs is not None:
-            scores, about = _of_table(run, pairs, folder, progress)
+            scores, about = _of_table(run, pairs, folder, encoding, progress)
         else:
             assert folder is not None
             scores, about = _of_collection(run, folder, split, progress)
@@ -122,6 +123,8 @@ def _check_wishes(
         wrong = f"--split {split}: pairs that are named have no split. Leave it out"
     elif fit_on is not None and out is not None:
         wrong = f"--out {out}: fitting rates nothing. Leave it out"
+    elif out is not None and pairs is not None and out.exists() and pairs.exists() and out.samefile(pairs):
+        wrong = f"--out {out}: the pairs themselves, of which rows that cannot be used would be lost. Name another file"
     if wrong:
         raise ConfigError(f"{wrong}.")
 
@@ -135,12 +138,14 @@ def _of_sound(run: Path, file: Path, words: list[str], progress: console.Stages)
     return score_file(run, file, words, progress), {"of": str(file)}
 
 
-def _of_table(run: Path, pairs: Path, folder: Path | None, progress: console.Stages) -> tuple[Scores, dict[str, Any]]:
+def _of_table(
+    run: Path, pairs: Path, folder: Path | None, encoding: str, progress: console.Stages
+) -> tuple[Scores, dict[str, Any]]:
     from earmark.analyse.score import score_table
 
     collection = None if folder is None else read(folder)
     about = {} if collection is None else _data(collection)
-    return score_table(run, pairs, collection, progress), {**about, "of": str(pairs)}
+    return score_table(run, pairs, collection, progress, encoding=encoding), {**about, "of": str(pairs)}
 
 
 def _of_collection(
@@ -215,10 +220,9 @@ def _show(found: Answer, about: dict[str, Any], *, of_sound: bool) -> None:
     of = f", split {about['split']}" if "split" in about else f": {about['of']}"
     console.say(f"{about['run']}{data}{of}: {_counts(about)}; {_fitted_on(about['calibration'])}")
     if of_sound:
-        _show_rows(found, len(found.expected), {})
+        _show_rows(found, len(found.expected), with_sounds=False)
     elif "of" in about:
-        sounds = [row.get("path") or row["clip_id"] for row in found.scores.rows]
-        _show_rows(found, console.SHOWN, {"sound": [_cut(each[::-1], 24)[::-1] for each in sounds]})
+        _show_rows(found, min(len(found.expected), console.SHOWN), with_sounds=True)
     if found.measures is not None:
         _show_measures(found.measures)
     _complain(found.notes)
@@ -229,20 +233,20 @@ def _complain(notes: list[str]) -> None:
         console.complain(f"note: {note}")
 
 
-def _show_rows(found: Answer, most: int, sounds: dict[str, list[str]]) -> None:
+def _show_rows(found: Answer, most: int, *, with_sounds: bool) -> None:
     """Prints the first pairs: words, people's ratings where some are known, and what the run says."""
-    people = {} if found.measures is None else {"rated": [_rating(each) for each in found.scores.ratings]}
-    columns = {
-        "text": [_cut(" ".join(text.split()), 40 if sounds else 60) for text in found.scores.texts],
-        **sounds,
-        **people,
-        "cosine": [f"{each:.3f}" for each in found.scores.cosines],
-        "expected rating": [f"{each:.1f}" for each in found.expected],
-        f"{100 * found.level:g} % interval": [
-            f"[{low:.1f}, {high:.1f}]" for low, high in zip(found.low, found.high, strict=True)
-        ],
-    }
-    console.show_table(list(columns), list(zip(*columns.values(), strict=True))[:most])
+    scores, shown = found.scores, range(most)
+    columns = {"text": [_cut(" ".join(scores.texts[at].split()), 40 if with_sounds else 60) for at in shown]}
+    if with_sounds:
+        sounds = [scores.rows[at].get("path") or scores.rows[at]["clip_id"] for at in shown]
+        columns["sound"] = [_cut(each[::-1], 24)[::-1] for each in sounds]  # a path tells most at its end
+    if found.measures is not None:
+        columns["rated"] = [_rating(scores.ratings[at]) for at in shown]
+    columns["cosine"] = [f"{scores.cosines[at]:.3f}" for at in shown]
+    columns["expected rating"] = [f"{found.expected[at]:.1f}" for at in shown]
+    interval = f"{100 * found.level:g} % interval"
+    columns[interval] = [f"[{found.low[at]:.1f}, {found.high[at]:.1f}]" for at in shown]
+    console.show_table(list(columns), list(zip(*columns.values(), strict=True)))
     if len(found.expected) > most:
         console.say(f"… and {len(found.expected) - most:,} more; --out FILE.csv writes all")
 
@@ -272,10 +276,9 @@ def _show_measures(measured: dict[str, Any]) -> None:
         for name, digits in (("SRCC", 3), ("LCC", 3), ("KTAU", 3), ("MSE", 4))
     ]
     console.show_table(["measure", *columns], rows, f"Against people's ratings: {_counts(found)} (MSE on 0–1)")
-    groups = {"all": found, **found["groups"]}
     rows = [
         [name, f"{each['pairs']:,}", f"{100 * each['coverage']:.1f} %", f"{each['width']:.1f}"]
-        for name, each in groups.items()
+        for name, each in [("all pairs", found), *found["groups"].items()]
     ]
     inside = f"inside the {100 * found['level']:g} % interval"
     console.show_table(["group", "pairs", inside, "its mean width, 0–100"], rows)
