@@ -209,7 +209,7 @@ def test_all_features_of_a_collection(tmp_path, small_tagger):
     assert [problem.where for problem in found.problems] == ["clip 'c'", "clip 'd'"]
     assert all(np.isnan(values[2:]).all() and values.dtype == np.float64 for values in found.values.values())
     expected = entropies_of(tagging.tagger("auto").windows(tmp_path / "a.wav"))
-    assert {name: found.values[name][0] for name in ENTROPIES} == expected
+    assert {name: found.values[name][0] for name in ENTROPIES} == pytest.approx(expected, abs=1e-5)  # threads round
     np.testing.assert_array_equal(found.values["duration_s"][:2], [3, 0.1])
     assert found.notes == [
         "entropies: class probabilities by panns-sed, 527 classes every 0.32 s",
