@@ -21,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from earmark import Collection
+from earmark.analyse.answer import answer
 from earmark.analyse.calibrate import Calibration, Curve, fit, smooth_curve, text_digest
-from earmark.analyse.score import Scores, answer, fit_run, score_collection
+from earmark.analyse.fitting import fit_run
+from earmark.analyse.score import Scores, score_collection
 from earmark.console import KIND
 from earmark.data.collection import LISTS, base_of
 from earmark.learn.recipe import Recipe

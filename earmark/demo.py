@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from earmark import Collection, console
+from earmark.analyse.answer import answer
+from earmark.analyse.fitting import fit_run
 from earmark.analyse.report import counts, write_report
-from earmark.analyse.score import answer, fit_run, score_collection
+from earmark.analyse.score import score_collection
 from earmark.analyse.study import Settings, study
 from earmark.data import soundscapes
 from earmark.errors import EarmarkError

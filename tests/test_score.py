@@ -20,15 +20,11 @@ from test_estimates import ESTIMATED, OWN, recipe
 from typer.testing import CliRunner
 from worlds import RECIPE, SOUNDS, tone_world, vector_world
 
+from earmark.analyse.answer import answer
 from earmark.analyse.calibrate import Calibration, fit, text_digest
-from earmark.analyse.score import (
-    answer,
-    fit_run,
-    score_collection,
-    score_file,
-    score_table,
-    trained_captions,
-)
+from earmark.analyse.fitting import fit_run
+from earmark.analyse.score import score_collection, score_file, score_table
+from earmark.analyse.trained import trained_captions
 from earmark.cli import app
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
 from earmark.errors import ConfigError, DataError, EarmarkError

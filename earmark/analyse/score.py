@@ -1,33 +1,24 @@
-"""The ratings that people would give: the map fitted to a run, and asked for sounds and words, CSVs and collections.
-
-A map is fitted on rated captions that did not train the run: it learned neither from their own clip nor from their
-words, nor from the split whose lists their clip stands in as a twin (`S-lists`). What is measured against people's
-ratings says how many of its captions trained the run, stopped its training, or are those that the map was fitted on.
-"""
+"""Cosines of sounds and words, as they are asked for: a file and texts, a collection's rated pairs, a CSV's rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.analyse.calibrate import Calibration, fit, text_digest
-from earmark.analyse.correlate import FEWEST
+from earmark.analyse.trained import seen_notes
 from earmark.audio.cache import Features
-from earmark.config import read_toml
-from earmark.data.collection import LISTS, Caption, Collection, base_of
+from earmark.data.collection import Caption, Collection
 from earmark.data.rows import is_blank, rating_fault
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import read_table
 from earmark.learn.estimates import scored
-from earmark.learn.measured import seen
-from earmark.measure.stats import rated_measures
 from earmark.model.audio_towers import OWN_CAPTIONS
-from earmark.model.dual_encoder import DualEncoder, run_fingerprint
+from earmark.model.dual_encoder import DualEncoder
 from earmark.model.reading import Place, read_all
 from earmark.model.text_encoders import Progress, check_texts
 from earmark.model.towers import best_device
@@ -36,10 +27,6 @@ from earmark.relevance import Pair, Rating, Relevance
 Floats = NDArray[np.float64]
 ANCHOR = "anchor"
 """The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
-HELD = "evaluation"
-"""The split that nothing is fitted on unless it is named."""
-UNDEFINED = dict.fromkeys(("SRCC", "LCC", "KTAU"), float("nan"))
-"""Correlations of fewer than three pairs (`FEWEST`)."""
 ADDED = ("cosine", "rating_expected", "low", "high")
 """The columns that are written beside a row's own."""
 
@@ -64,168 +51,25 @@ class Scores:
     """What the run has seen of them, and what was left out on purpose."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Scores with the ratings that people would give."""
-
-    scores: Scores
-    expected: Floats
-    low: Floats
-    high: Floats
-    """0–100, as the other two."""
-    level: float
-    measures: dict[str, Any] | None
-    """Against people's ratings, by the keys that docs/score.md lists; None where none are known."""
-    notes: list[str]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Each pair's own columns, and `ADDED`: cosines to 6 digits, ratings to 2."""
-        found = []
-        columns = zip(self.scores.rows, self.scores.cosines, self.expected, self.low, self.high, strict=True)
-        for row, cosine, *ratings in columns:
-            numbers = [round(float(cosine), 6), *(round(float(each), 2) for each in ratings)]
-            found.append({**row, **dict(zip(ADDED, numbers, strict=True))})
-        return found
+# Pairs, and their cosines
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A calibration, and what was not fitted on."""
-
-    calibration: Calibration
-    notes: list[str]
-    problems: list[Problem]
-
-
-# Fitting
-
-
-def fit_run(run: Path, collection: Collection, split: str | None = None, progress: Progress | None = None) -> Fitted:
-    """The calibration of the run on the split's rated captions that did not train it; not yet written.
-
-    Without a split on those of every split but `evaluation`. Raises `DataError` where too few are left.
-    """
-    model = DualEncoder.load(run).to(best_device())
-    fingerprint = run_fingerprint(run)
-    where = f"{collection.root}, {f'split {split}' if split else 'every split but evaluation'}"
-    ratings, notes = _without_anchors(collection.rated(split))
-    captions, more = _to_fit_on(run, collection, _captions(collection, ratings), split, where)
-    notes += more
-    kept = {caption.caption_id for caption in captions}
-    found = _pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress, where)
-    try:
-        calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs])
-    except DataError as error:
-        raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
-    used = {pair.caption_id for pair in found.pairs}
-    about = replace(
-        calibration,
-        collection=collection.name,
-        kind=collection.kind,
-        split=split,
-        texts=sorted({text_digest(caption.text) for caption in captions if caption.caption_id in used}),
-        fingerprint=fingerprint,
-    )
-    return Fitted(about, [*notes, *_heard(run, collection, [pair.clip_id for pair in found.pairs])], found.problems)
-
-
-def _to_fit_on(
-    run: Path, collection: Collection, captions: Sequence[Caption], split: str | None, where: str
-) -> tuple[list[Caption], list[str]]:
-    """Those of the captions that neither trained the run nor are kept for tests, and what is to be said of the rest."""
-    trained = trained_captions(run, collection, captions)
-    splits = _split_of(collection)
-    held = {c.caption_id for c in captions if split is None and splits[c.clip_id] == HELD} - trained
-    left = [caption for caption in captions if caption.caption_id not in trained | held]
-    if not left:
-        raise DataError(
-            f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
-            f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, keep a split from training, or "
-            f"fit on {HELD} (--split {HELD}), which then tests nothing."
-        )
-    notes = []
-    if trained:
-        notes.append(f"{len(trained):,} of {len(captions):,} rated captions left out: they trained the run")
-    if held:
-        notes.append(
-            f"{len(held):,} rated captions left out: they are of {HELD}, kept for tests (--split {HELD} fits on it)"
-        )
-    return left, notes + _stopping(run, collection, left)
-
-
-def trained_captions(run: Path, collection: Collection, captions: Sequence[Caption]) -> set[str]:
-    """The ids of the captions that the run, or a teacher of it that is still there, learned from.
-
-    By words, by clip (a twin and what it stands for being one), or as a twin in the lists of a split learned from.
-    """
-    texts, clips = _learned_from(run, collection)
-    return {each.caption_id for each in captions if each.text in texts or base_of(each.clip_id) in clips}
-
-
-def _learned_from(run: Path, collection: Collection) -> tuple[frozenset[str], set[str]]:
-    """The texts of the collection that the run or its teachers learned from, and the clips, each twin by its base."""
-    known = [(split, seen(each, collection, split)) for each in _with_teachers(run) for split in collection.splits]
-    texts = frozenset[str]().union(*(each.texts for _, each in known))
-    lists = {split + LISTS for split, each in known if each.trained_on}
-    # a clip that was learned from has no other text; one text in common makes no clip so
-    others = {caption.clip_id for caption in collection.captions if caption.text not in texts}
-    clips = {caption.clip_id for caption in collection.captions} - others
-    clips |= {clip.clip_id for clip in collection.clips if clip.split in lists}
-    return texts, {base_of(clip) for clip in clips}
-
-
-def _with_teachers(run: Path) -> list[Path]:
-    """The run and, once each, the teachers that it and they learned from, as far as they are there."""
-    found, asked = [run], [run]
-    while asked:
-        estimates = read_toml(asked.pop() / "config.toml").get("data", {}).get("estimates", {})
-        named = [Path(name) for made in estimates.values() for name in made if (Path(name) / "config.toml").is_file()]
-        new = [each for each in dict.fromkeys(named) if each not in found]
-        found, asked = [*found, *new], [*asked, *new]
-    return found
-
-
-def stopping_splits(run: Path, collection: Collection, splits: Iterable[str]) -> frozenset[str]:
-    """Those of the splits that stopped the run's training."""
-    there = set(splits) & set(collection.splits)
-    return frozenset(split for split in there if seen(run, collection, split).stopped_training)
-
-
-def _stopping(run: Path, collection: Collection, captions: Sequence[Caption]) -> list[str]:
-    """A line for each split that the captions are of and that stopped training."""
-    splits = _split_of(collection)
-    stopped = stopping_splits(run, collection, (splits[caption.clip_id] for caption in captions))
-    return [f"split {split} also stopped training: no test result" for split in sorted(stopped)]
-
-
-def _heard(run: Path, collection: Collection, clip_ids: Sequence[str]) -> list[str]:
-    """A line on the pairs whose clip trained the run, though their caption may not have."""
-    clips = _learned_from(run, collection)[1]
-    count = sum(base_of(clip) in clips for clip in clip_ids)
-    what = f"{count:,} of {len(clip_ids):,} pairs are with clips that trained the run"
-    return [f"{what}: with others, ratings may lie farther from what is expected"] if count else []
-
-
-def _split_of(collection: Collection) -> dict[str, str]:
-    """Clip → split, that of a twin being the one whose lists it stands in."""
-    return {clip.clip_id: clip.split.removesuffix(LISTS) for clip in collection.clips}
-
-
-def _without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]:
+def without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]:
+    """The ratings but a study's checks, and a line that counts these."""
     kept = [rating for rating in ratings if rating.group != ANCHOR]
     left = len(ratings) - len(kept)
     return kept, [f"{left:,} ratings of the group {ANCHOR} left out: a study's checks on its raters"] if left else []
 
 
-def _captions(collection: Collection, ratings: Sequence[Rating]) -> list[Caption]:
+def rated_captions(collection: Collection, ratings: Sequence[Rating]) -> list[Caption]:
+    """The captions that are rated, in the collection's order."""
     asked = {rating.caption_id for rating in ratings}
     return [caption for caption in collection.captions if caption.caption_id in asked]
 
 
-# Cosines of a collection's pairs
+class Found(NamedTuple):
+    """Rated pairs that have a cosine."""
 
-
-class _Found(NamedTuple):
     pairs: list[Pair]
     cosines: Floats
     values: Floats
@@ -233,9 +77,9 @@ class _Found(NamedTuple):
     problems: list[Problem]
 
 
-def _pairs_of(
+def pairs_of(
     model: DualEncoder, collection: Collection, ratings: Sequence[Rating], progress: Progress | None, where: str
-) -> _Found:
+) -> Found:
     """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems.
 
     Raises `DataError` where none has one.
@@ -249,7 +93,7 @@ def _pairs_of(
             "Bring the sounds or vectors, or name another split."
         )
     kept = [pairs[place] for place in places]
-    return _Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
+    return Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
 
 
 def cosines_of(
@@ -293,14 +137,14 @@ def score_file(run: Path, file: Path, texts: Sequence[str], progress: Progress |
 
 def score_collection(run: Path, collection: Collection, split: str | None, progress: Progress | None = None) -> Scores:
     """Every rated pair of the split (None: of the collection) with the mean of its ratings; `anchor`s are left out."""
-    ratings, notes = _without_anchors(collection.rated(split))
+    ratings, notes = without_anchors(collection.rated(split))
     where = f"{collection.root}, {f'split {split}' if split else 'every split'}"
     if not ratings:
         raise DataError(
             f"{where}: nobody rated anything; expected ratings. Name another split, or the pairs to score: --pairs CSV."
         )
-    found = _pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress, where)
-    captions = {caption.caption_id: caption for caption in _captions(collection, ratings)}
+    found = pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress, where)
+    captions = {caption.caption_id: caption for caption in rated_captions(collection, ratings)}
     group = {(rating.caption_id, rating.clip_id): rating.group for rating in ratings}
     groups = [group[pair.caption_id, pair.clip_id] for pair in found.pairs]
     rows = [
@@ -315,16 +159,8 @@ def score_collection(run: Path, collection: Collection, split: str | None, progr
         found.values,
         groups,
         [*collection.problems, *found.problems],
-        [*notes, *_seen_of(run, collection, list(captions.values()), [pair.clip_id for pair in found.pairs])],
+        [*notes, *seen_notes(run, collection, list(captions.values()), [pair.clip_id for pair in found.pairs])],
     )
-
-
-def _seen_of(run: Path, collection: Collection, captions: Sequence[Caption], clip_ids: Sequence[str]) -> list[str]:
-    """What the run has seen of the captions and of each pair's clip, a line each."""
-    trained = len(trained_captions(run, collection, captions))
-    found = f"{trained:,} of {len(captions):,} captions trained the run"
-    told = [f"{found}: no test result" if trained else found, *_stopping(run, collection, captions)]
-    return told + _heard(run, collection, clip_ids)
 
 
 def score_table(
@@ -352,7 +188,7 @@ def score_table(
         same = {row.cells["caption_id"] for row in rows} if by == "caption_id" else set()
         words = set(texts) if by == "text" else set()
         asked = [c for c in collection.captions if c.caption_id in same or c.text in words]
-        notes = _seen_of(run, collection, asked, [row.cells["clip_id"] for row in rows])
+        notes = seen_notes(run, collection, asked, [row.cells["clip_id"] for row in rows])
     ratings = np.array([float(row.cells.get("rating") or "nan") for row in rows])
     found = _finite([row.cells for row in rows], texts, cosines, ratings, [row.cells.get("group", "") for row in rows])
     of_collection = collection.problems if collection is not None else []
@@ -480,77 +316,3 @@ def _finite(
     kept, words = [rows[i] for i in at], [texts[i] for i in at]
     captions = [row.get("caption_id") or text for row, text in zip(kept, words, strict=True)]
     return Scores(kept, captions, words, cosines[at], ratings[at], of_each)
-
-
-# Ratings, and how good they are
-
-
-def answer(calibration: Calibration, scores: Scores, level: float = 0.9) -> Answer:
-    """The scores' expected ratings with intervals, and the measures against people's where some are known."""
-    expected, low, high = calibration.rating(scores.cosines, level)
-    rated = np.isfinite(scores.ratings)
-    notes = list(scores.notes)
-    texts = dict(zip(scores.captions, scores.texts, strict=True))
-    fitted = set(calibration.texts or [])
-    if known := sum(text_digest(text) in fitted for text in texts.values()):
-        notes.append(f"THE MAP WAS FITTED ON {known:,} OF THESE {len(texts):,} CAPTIONS: measures on them flatter it")
-    notes += calibration.notes(level)
-    if outside := calibration.outside(scores.cosines):
-        least, most = calibration.cosine_range
-        notes.append(
-            f"cosines outside {least:.3f} to {most:.3f}, where the map was fitted: {outside:,} of "
-            f"{len(scores.cosines):,}; they get the rating and the interval of the nearer end"
-        )
-    measured = None
-    if rated.any():
-        parts = [column[rated] for column in (scores.cosines, expected, low, high, scores.ratings)]
-        measured = measures(calibration, *parts)
-        captions = {caption for caption, has in zip(scores.captions, rated, strict=True) if has}
-        measured |= {"captions": len(captions), "level": level}
-        measured["groups"] = _group_measures(scores.groups, rated, expected, low, high, scores.ratings)
-    return Answer(scores, expected, low, high, level, measured, notes)
-
-
-def measures(
-    calibration: Calibration, cosines: Floats, expected: Floats, low: Floats, high: Floats, ratings: Floats
-) -> dict[str, Any]:
-    """How well expected ratings and intervals fit people's ratings, all 0–100 [pair]; NaN where undefined.
-
-    SRCC, LCC, KTAU and MSE (on 0–1, as `evaluate` has it) of the expected rating and of the cosine (below 0 as 0 for
-    MSE); MSE of two constants, the mean of the ratings that the map was fitted on and of those here, which is the best
-    that any constant does; the share of ratings inside the interval, and its mean width in rating points.
-    """
-    y = ratings / 100
-    of_expected = rated_measures(expected / 100, y)
-    of_cosine = {**rated_measures(cosines, y), "MSE": float(np.mean((cosines.clip(0, 1) - y) ** 2))}
-    return {
-        "pairs": len(ratings),
-        "expected": of_expected if len(y) >= FEWEST else {**of_expected, **UNDEFINED},
-        "cosine": of_cosine if len(y) >= FEWEST else {**of_cosine, **UNDEFINED},
-        "constant_fitted": _constant(calibration.mean, ratings),
-        "constant_here": _constant(float(ratings.mean()), ratings),
-        **_interval_measures(low, high, ratings),
-    }
-
-
-def _constant(value: float, ratings: Floats) -> dict[str, float]:
-    return {"rating": value, "MSE": float(np.mean((value - ratings) ** 2)) / 1e4}
-
-
-def _interval_measures(low: Floats, high: Floats, ratings: Floats) -> dict[str, float]:
-    inside = (ratings >= low - 1e-6) & (ratings <= high + 1e-6)  # numbers are kept to six digits
-    return {"coverage": float(inside.mean()), "width": float((high - low).mean())}
-
-
-def _group_measures(groups: Sequence[str], rated: NDArray[np.bool_], *columns: Floats) -> dict[str, Any]:
-    """Of each group of pairs how many there are, MSE, coverage and width; {} where no pair names one."""
-    return dict(_each_group(np.array(groups, dtype=object), rated, *columns)) if any(groups) else {}
-
-
-def _each_group(
-    groups: NDArray[Any], rated: NDArray[np.bool_], expected: Floats, low: Floats, high: Floats, ratings: Floats
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for group in sorted(set(groups[rated]) - {""}):
-        at = rated & (groups == group)
-        error = float(np.mean((expected[at] - ratings[at]) ** 2)) / 1e4
-        yield group, {"pairs": int(at.sum()), "MSE": error, **_interval_measures(low[at], high[at], ratings[at])}

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from earmark.analyse.calibrate import Calibration
 from earmark.analyse.pairs import Pair, captions_of
-from earmark.analyse.score import cosines_of, stopping_splits, trained_captions
+from earmark.analyse.score import cosines_of
+from earmark.analyse.trained import stopping_splits, trained_captions
 from earmark.data.collection import Collection, shouted
 from earmark.errors import Problem
 from earmark.model.dual_encoder import DualEncoder

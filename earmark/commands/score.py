@@ -13,7 +13,8 @@ from earmark.commands.shared import STDOUT, JsonOption, default_split, exit_with
 from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from earmark.analyse.score import Answer, Scores
+    from earmark.analyse.answer import Answer
+    from earmark.analyse.score import Scores
     from earmark.data.collection import Collection
 
 
@@ -76,7 +77,7 @@ def score(
     calibration = Calibration.read(run)
     with console.progress() as progress:
         progress.starting()
-        from earmark.analyse.score import answer
+        from earmark.analyse.answer import answer
 
         if file is not None:
             scores, about = _of_sound(run, file, words or [], progress)
@@ -171,7 +172,7 @@ def _fit(run: Path, folder: Path, split: str | None, level: float, json_to: Path
     collection = read(folder)
     with console.progress() as progress:
         progress.starting()
-        from earmark.analyse.score import fit_run
+        from earmark.analyse.fitting import fit_run
 
         found = fit_run(run, collection, split, progress)
     found.calibration.write(run)
