@@ -53,12 +53,12 @@ def visible(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Prints a line to standard output, as it is."""
+    """Prints a line to standard output: no markup, no control characters."""
     out().print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """Prints a line to standard error, as it is."""
+    """Prints a line to standard error: no markup, no control characters."""
     err().print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Aggregate = Literal["mean", "standardised"]
+ANCHOR = "anchor"
+"""The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
 CSV_COLUMNS = ("caption_id", "clip_id", "rating", "n", "sd", "weight")
 
 

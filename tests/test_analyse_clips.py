@@ -208,7 +208,7 @@ def test_all_features_of_a_collection(tmp_path, small_tagger):
     assert seen == [("reading sounds", done, 4) for done in (1, 2, 3, 4)]
     assert [problem.where for problem in found.problems] == ["clip 'c'", "clip 'd'"]
     assert all(np.isnan(values[2:]).all() and values.dtype == np.float64 for values in found.values.values())
-    expected = entropies_of(tagging.tagger("auto").windows(tmp_path / "a.wav"))
+    expected = entropies_of(tagging.Tagger(*tagging.located("auto")).windows(tmp_path / "a.wav"))
     assert {name: found.values[name][0] for name in ENTROPIES} == pytest.approx(expected, abs=1e-5)  # threads round
     np.testing.assert_array_equal(found.values["duration_s"][:2], [3, 0.1])
     assert found.notes == [
@@ -222,7 +222,7 @@ def test_the_cache_keeps_every_digit_and_knows_what_decided_the_numbers(tmp_path
     path = write(tmp_path / "a.wav", noise(1, 16_000), 16_000)
     clip = Clip("a", "a.wav", "x")
     here = collection(tmp_path, clip)
-    reader = analysed._Reader(tagging.tagger("auto"), -60.0)
+    reader = analysed._Reader(tagging.Tagger(*tagging.located("auto")), -60.0)
     made, kept = reader.read(path), FeatureCache(reader.made_by).features(path, reader.read)
     assert kept.windows[0].dtype == made.windows[0].dtype
     assert kept.windows[0].tolist() == made.windows[0].tolist()

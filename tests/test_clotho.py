@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from worlds import clothos_files
 
 from earmark.data import clotho
 from earmark.data.clotho import Counts, from_folder, table_1
@@ -337,11 +338,7 @@ def real(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Col
     """The real texts, the ratings that are there, and six real sounds of the evaluation split."""
     place = tmp_path_factory.mktemp("clotho")
     texts = real_data / "texts"
-    (place / "in").mkdir()
-    for path in (texts / "clotho_v2.1").iterdir():
-        name = path.name.replace("rebuilt_metadata", "clotho_metadata").replace(".latin1", "")
-        shutil.copyfile(path, place / "in" / name)
-    (place / "in" / "grrel").symlink_to(texts / "clotho_relevance")
+    clothos_files(texts, place / "in")
     (place / "in" / "evaluation").symlink_to(real_data / "clotho_clips")
     found, report = from_folder(place / "in", place / "out")
     again = Collection.read(place / "out")

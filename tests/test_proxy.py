@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from worlds import clothos_files
 
 from earmark.data import clotho, proxy
 from earmark.data.collection import Caption, Clip, Collection
@@ -243,12 +243,8 @@ def test_the_command_says_what_it_made_and_refuses_in_one_line(
 
 def test_real_rows_are_those_of_the_published_proxy(real_data: Path, tmp_path: Path) -> None:
     texts = real_data / "texts"
-    (tmp_path / "in").mkdir()
-    for path in (texts / "clotho_v2.1").iterdir():
-        name = path.name.replace("rebuilt_metadata", "clotho_metadata").replace(".latin1", "")
-        shutil.copyfile(path, tmp_path / "in" / name)
-    (tmp_path / "in" / "grrel").symlink_to(texts / "clotho_relevance")
-    source, _ = clotho.from_folder(tmp_path / "in", tmp_path / "clotho")
+    files = clothos_files(texts, tmp_path / "in")
+    source, _ = clotho.from_folder(files, tmp_path / "clotho")
     alone, _ = clotho.from_folder(texts / "clotho_relevance", tmp_path / "grrel")  # the noise goes by this order
     assert [clip.clip_id for clip in alone.clips] == [clip.clip_id for clip in source.clips]
     words = np.random.default_rng(0).standard_normal((4096, 256)).astype(np.float32)

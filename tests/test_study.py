@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
-from worlds import NGRAM, RECIPE, TEXTS, rated_world, vector_world
+from worlds import NGRAM, RECIPE, TEXTS, clothos_files, rated_world, vector_world
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.analyse.pairs import rated_pairs
@@ -401,12 +401,8 @@ def few_words(tmp_path_factory) -> str:
 
 def test_clothos_graded_ratings_give_the_published_numbers(real_data, tmp_path, few_words):
     texts = real_data / "texts"
-    (tmp_path / "in").mkdir()
-    for path in (texts / "clotho_v2.1").iterdir():
-        name = path.name.replace("rebuilt_metadata", "clotho_metadata").replace(".latin1", "")
-        shutil.copyfile(path, tmp_path / "in" / name)
-    (tmp_path / "in" / "grrel").symlink_to(texts / "clotho_relevance")
-    clotho, _ = from_folder(tmp_path / "in", tmp_path / "clotho")
+    files = clothos_files(texts, tmp_path / "in")
+    clotho, _ = from_folder(files, tmp_path / "clotho")
     found = study(clotho, Settings.of([NGRAM, few_words]))
     assert [(scope.name, scope.pairs) for scope in found.scopes] == [
         ("development", 200),

@@ -14,7 +14,7 @@ from test_yamnet import made_file
 from earmark.errors import ConfigError, DataError
 from earmark.model import tagging
 from earmark.model.cnn import Cnn14
-from earmark.model.tagging import PannsSed, Tagger, located, tagger
+from earmark.model.tagging import PannsSed, Tagger, located
 from earmark.model.yamnet import CLASSES as YAMNET_CLASSES
 from earmark.model.yamnet import HOP, PATCH, YamNet
 
@@ -138,7 +138,7 @@ def test_taggers_are_found_by_name_or_path(own_models, monkeypatch):
     for name in ("auto", "panns-sed", str(file), str(file.parent)):
         assert located(name) == ("panns-sed", file)
     assert located("yamnet") == ("yamnet", folder)
-    first, other = tagger("auto"), tagger("yamnet")
+    first, other = Tagger(*located("auto")), Tagger(*located("yamnet"))
     assert first.made_by.startswith(f"class probabilities by panns-sed {first.fingerprint}: Small")
     assert other.made_by.startswith(f"class probabilities by yamnet {other.fingerprint}: YamNet")
     saved(random_network(), file.parent / "second.pth")

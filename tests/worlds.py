@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +145,13 @@ loss = "infonce"
 batch = 4
 """
 """A recipe for sounds and words; it needs the small sentence encoder."""
+
+
+def clothos_files(texts: Path, root: Path) -> Path:
+    """A folder with Clotho's and GrRel's real files under their published names."""
+    root.mkdir()
+    for path in (texts / "clotho_v2.1").iterdir():
+        name = path.name.replace("rebuilt_metadata", "clotho_metadata").replace(".latin1", "")
+        shutil.copyfile(path, root / name)
+    (root / "grrel").symlink_to(texts / "clotho_relevance")
+    return root

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.analyse.calibrate import Calibration, text_digest
+from earmark.analyse.calibrate import Calibration
 from earmark.analyse.correlate import FEWEST
 from earmark.analyse.score import ADDED, Scores
 from earmark.measure.stats import rated_measures
@@ -49,8 +49,7 @@ def answer(calibration: Calibration, scores: Scores, level: float = 0.9) -> Answ
     rated = np.isfinite(scores.ratings)
     notes = list(scores.notes)
     texts = dict(zip(scores.captions, scores.texts, strict=True))
-    fitted = set(calibration.texts or [])
-    if known := sum(text_digest(text) in fitted for text in texts.values()):
+    if known := calibration.fitted_on(texts.values()):
         notes.append(f"THE MAP WAS FITTED ON {known:,} OF THESE {len(texts):,} CAPTIONS: measures on them flatter it")
     notes += calibration.notes(level)
     if outside := calibration.outside(scores.cosines):

@@ -164,9 +164,9 @@ class Calibration:
         return found
 
     def fitted_on(self, texts: Iterable[str]) -> int:
-        """How many of these texts, each counted once, are those of captions that it was fitted on."""
+        """How many of these texts are those of captions that it was fitted on."""
         known = set(self.texts or [])
-        return sum(text_digest(text) in known for text in set(texts))
+        return sum(text_digest(text) in known for text in texts)
 
     def outside(self, cosines: ArrayLike) -> int:
         """How many cosines lie beyond those that the map was fitted on, where it stands still."""

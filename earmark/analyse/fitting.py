@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
-from earmark.analyse.score import pairs_of, rated_captions, without_anchors
+from earmark.analyse.pairs import captions_of, rated_pairs
+from earmark.analyse.score import with_cosines, without_anchors
 from earmark.analyse.trained import clip_notes, split_of, stopping_notes, trained_captions
 from earmark.data.collection import Caption, Collection
 from earmark.errors import DataError, Problem
@@ -37,24 +38,26 @@ def fit_run(run: Path, collection: Collection, split: str | None = None, progres
     fingerprint = run_fingerprint(run)
     where = f"{collection.root}, {f'split {split}' if split else 'every split but evaluation'}"
     ratings, notes = without_anchors(collection.rated(split))
-    captions, more = _to_fit_on(run, collection, rated_captions(collection, ratings), split, where)
+    pairs = rated_pairs(collection, ratings)
+    captions, more = _to_fit_on(run, collection, captions_of(pairs), split, where)
     notes += more
     kept = {caption.caption_id for caption in captions}
-    found = pairs_of(model, collection, [r for r in ratings if r.caption_id in kept], progress, where)
+    asked = [pair for pair in pairs if pair.caption.caption_id in kept]
+    found = with_cosines(model, collection, asked, progress, where)
     try:
-        calibration = fit(found.cosines, found.values, [pair.caption_id for pair in found.pairs])
+        calibration = fit(found.cosines, found.ratings, [pair.caption.caption_id for pair in found.pairs])
     except DataError as error:
         raise DataError(f"{where}: {error}{f' {notes[0]}.' if notes else ''}") from error
-    used = {pair.caption_id for pair in found.pairs}
+    heard = [pair.clip.clip_id for pair in found.pairs]
     about = replace(
         calibration,
         collection=collection.name,
         kind=collection.kind,
         split=split,
-        texts=sorted({text_digest(caption.text) for caption in captions if caption.caption_id in used}),
+        texts=sorted({text_digest(caption.text) for caption in captions_of(found.pairs)}),
         fingerprint=fingerprint,
     )
-    return Fitted(about, [*notes, *clip_notes(run, collection, [pair.clip_id for pair in found.pairs])], found.problems)
+    return Fitted(about, [*notes, *clip_notes(run, collection, heard)], found.problems)
 
 
 def _to_fit_on(

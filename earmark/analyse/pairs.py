@@ -24,6 +24,10 @@ OWN_COLUMNS = {"clips": CLIP_COLUMNS, "captions": CAPTION_COLUMNS, "ratings": RA
 """The columns that every collection has; others are a row's `more`."""
 
 
+DIGITS = 9
+"""Of means over raters."""
+
+
 class Pair(NamedTuple):
     """A rated pair."""
 
@@ -37,6 +41,11 @@ class Pair(NamedTuple):
     def group(self) -> str:
         """How it was chosen, "" where nobody says."""
         return self.ratings[0].group
+
+    @property
+    def rating(self) -> float:
+        """The mean over raters, 0–100; equal answers in another order give the same number."""
+        return round(float(np.mean([rating.rating for rating in self.ratings])), DIGITS)
 
     @property
     def is_own(self) -> bool:

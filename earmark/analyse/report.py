@@ -420,11 +420,7 @@ def as_json(study: Study) -> dict[str, Any]:
                     "captions": scope.captions,
                     "correlations": [row for row in correlation_rows(study) if row["scope"] == scope.name],
                     "agreement": {name: each.numbers() for name, each in scope.agreement.items() if each.ratings},
-                    "machine": scope.machine
-                    and {
-                        **scope.machine._asdict(),
-                        "interval": list(scope.machine.interval),
-                    },
+                    "machine": scope.machine and {**scope.machine._asdict(), "interval": list(scope.machine.interval)},
                 }
                 for scope in study.scopes
             ],
@@ -449,7 +445,7 @@ def signed(value: float) -> str:
 def probability(value: float) -> str:
     """`.041`, or "< .001"."""
     if math.isnan(value):
-        return "undefined"
+        return UNDEFINED
     return "< .001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.analyse.pairs import Pair, captions_of, rated_pairs
 from earmark.analyse.trained import seen_notes
 from earmark.audio.cache import Features
-from earmark.data.collection import Caption, Collection
+from earmark.data.collection import Collection
 from earmark.data.rows import is_blank, rating_fault
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import read_table
@@ -22,11 +23,9 @@ from earmark.model.dual_encoder import DualEncoder
 from earmark.model.reading import Place, read_all
 from earmark.model.text_encoders import Progress, check_texts
 from earmark.model.towers import best_device
-from earmark.relevance import Pair, Rating, Relevance
+from earmark.relevance import ANCHOR, Rating
 
 Floats = NDArray[np.float64]
-ANCHOR = "anchor"
-"""The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
 ADDED = ("cosine", "rating_expected", "low", "high")
 """The columns that are written beside a row's own."""
 
@@ -61,39 +60,30 @@ def without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]
     return kept, [f"{left:,} ratings of the group {ANCHOR} left out: a study's checks on its raters"] if left else []
 
 
-def rated_captions(collection: Collection, ratings: Sequence[Rating]) -> list[Caption]:
-    """The captions that are rated, in the collection's order."""
-    asked = {rating.caption_id for rating in ratings}
-    return [caption for caption in collection.captions if caption.caption_id in asked]
-
-
 class Found(NamedTuple):
     """Rated pairs that have a cosine."""
 
     pairs: list[Pair]
     cosines: Floats
-    values: Floats
-    """Ratings, 0–100."""
+    ratings: Floats
+    """Means over raters, 0–100."""
     problems: list[Problem]
 
 
-def pairs_of(
-    model: DualEncoder, collection: Collection, ratings: Sequence[Rating], progress: Progress | None, where: str
+def with_cosines(
+    model: DualEncoder, collection: Collection, pairs: Sequence[Pair], progress: Progress | None, where: str
 ) -> Found:
-    """The rated pairs, each once with the mean of its ratings, and their cosines; those without one are problems.
-
-    Raises `DataError` where none has one.
-    """
-    pairs = list(Relevance.from_ratings(ratings).pairs())
-    cosines, problems = cosines_of(model, collection, [(pair.caption_id, pair.clip_id) for pair in pairs], progress)
+    """The pairs that have a cosine, with it; those that have none are problems. Raises `DataError` where none has."""
+    asked = [(pair.caption.caption_id, pair.clip.clip_id) for pair in pairs]
+    cosines, problems = cosines_of(model, collection, asked, progress)
     places = np.flatnonzero(np.isfinite(cosines))
     if not len(places):
         raise DataError(
             f"{where}: none of {len(pairs):,} rated pairs has a cosine, the first: {str(problems[0]).rstrip('.')}. "
             "Bring the sounds or vectors, or name another split."
         )
-    kept = [pairs[place] for place in places]
-    return Found(kept, cosines[places], np.array([100 * pair.value for pair in kept]), problems)
+    kept = [pairs[int(place)] for place in places]
+    return Found(kept, cosines[places], np.array([pair.rating for pair in kept]), problems)
 
 
 def cosines_of(
@@ -143,23 +133,26 @@ def score_collection(run: Path, collection: Collection, split: str | None, progr
         raise DataError(
             f"{where}: nobody rated anything; expected ratings. Name another split, or the pairs to score: --pairs CSV."
         )
-    found = pairs_of(DualEncoder.load(run).to(best_device()), collection, ratings, progress, where)
-    captions = {caption.caption_id: caption for caption in rated_captions(collection, ratings)}
-    group = {(rating.caption_id, rating.clip_id): rating.group for rating in ratings}
-    groups = [group[pair.caption_id, pair.clip_id] for pair in found.pairs]
+    pairs = rated_pairs(collection, ratings)
+    found = with_cosines(DualEncoder.load(run).to(best_device()), collection, pairs, progress, where)
     rows = [
-        {"caption_id": pair.caption_id, "clip_id": pair.clip_id, "group": chosen, "rating": f"{value:.6g}"}
-        for pair, chosen, value in zip(found.pairs, groups, found.values, strict=True)
+        {
+            "caption_id": pair.caption.caption_id,
+            "clip_id": pair.clip.clip_id,
+            "group": pair.group,
+            "rating": f"{pair.rating:.6g}",
+        }
+        for pair in found.pairs
     ]
     return Scores(
         rows,
-        [pair.caption_id for pair in found.pairs],
-        [captions[pair.caption_id].text for pair in found.pairs],
+        [pair.caption.caption_id for pair in found.pairs],
+        [pair.caption.text for pair in found.pairs],
         found.cosines,
-        found.values,
-        groups,
+        found.ratings,
+        [pair.group for pair in found.pairs],
         [*collection.problems, *found.problems],
-        [*notes, *seen_notes(run, collection, list(captions.values()), [pair.clip_id for pair in found.pairs])],
+        [*notes, *seen_notes(run, collection, captions_of(pairs), [pair.clip.clip_id for pair in found.pairs])],
     )
 
 

@@ -23,21 +23,19 @@ from earmark.analyse.pairs import Pair, captions_of, chosen, clips_of, numbers, 
 from earmark.analyse.targets import OfRun, missing, of_run, targets
 from earmark.config import from_table, override
 from earmark.data.collection import Caption, Collection
+from earmark.data.splits import SPLITS, TRAINED_ON
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.measure.agreement import Agreement, agreement
 from earmark.measure.stats import Interval
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.text_encoders import Progress
-from earmark.relevance import Rating
+from earmark.relevance import ANCHOR, Rating
 
 Floats = NDArray[np.float64]
 
 POOLED = "pooled"
 ALL, STUDIED = "all ratings", "in the study"
 """Which ratings agreement is told of."""
-REFERENCE = "development"
-SPLITS = ("development", "validation", "evaluation")
-"""The order in which splits are told; others come after them."""
 TWICE = "e_class_normalised"
 """A feature that is another one times a constant: whatever that correlates with, it does too."""
 
@@ -48,7 +46,7 @@ class Settings:
 
     pairs: Literal["own", "all"] = "own"
     """Captions with their own clips, or every rated pair."""
-    without_groups: list[str] = field(default_factory=lambda: ["anchor"])
+    without_groups: list[str] = field(default_factory=lambda: [ANCHOR])
     """Groups of ratings that are left out, such as a study's own checks."""
     reference: str = ""
     """Whose captions frequent words and n-grams are counted in: a split, or another collection's folder; empty:
@@ -157,19 +155,19 @@ def study(
     machine = None if run is None or model is None else of_run(run, model, collection, pairs, progress)
     held = targets(pairs, machine)
     found = Study(
-        collection,
-        settings,
-        machine,
-        pairs,
-        {
+        collection=collection,
+        settings=settings,
+        run=machine,
+        pairs=pairs,
+        features={
             **_of_pairs(of_clips, [clip.clip_id for clip in clips], [pair.clip.clip_id for pair in pairs]),
             **_of_pairs(of_captions, [c.caption_id for c in captions], [pair.caption.caption_id for pair in pairs]),
             **named.values,
         },
-        held | asked.values,
-        [],
-        _histograms(every),
-        [
+        targets=held | asked.values,
+        scopes=[],
+        histograms=_histograms(every),
+        notes=[
             *_counted(ratings, every, pairs, settings),
             *(machine.notes if machine else []),
             *missing(held, machine),
@@ -178,21 +176,22 @@ def study(
             *named.notes,
             *asked.notes,
         ],
-        list(
-            {
-                problem.where: problem for problem in [*of_clips.problems, *(machine.problems if machine else [])]
-            }.values()
-        ),
+        problems=_each_once([*of_clips.problems, *(machine.problems if machine else [])]),
     )
     found.scopes.extend(_scopes(found, rated_pairs(collection, ratings), progress))
     return found
+
+
+def _each_once(problems: Sequence[Problem]) -> list[Problem]:
+    """The first problem of each place: a sound that cannot be read fails for features and machine alike."""
+    return list({problem.where: problem for problem in reversed(problems)}.values())[::-1]
 
 
 def _reference(collection: Collection, settings: Settings) -> list[Caption]:
     """The captions that frequent words and n-grams are counted in."""
     name = settings.reference
     if not name:
-        return collection.captions_of(REFERENCE if REFERENCE in collection.splits else None)
+        return collection.captions_of(TRAINED_ON if TRAINED_ON in collection.splits else None)
     if name in collection.splits:
         return collection.captions_of(name)
     if Path(name).is_dir():
@@ -246,7 +245,7 @@ def _scopes(found: Study, answered: Sequence[Pair], progress: Progress | None) -
             alone,
             correlations(features, held, *ids, independent=alone),
             _agreements(inside, pairs, found.settings.without_groups),
-            _against(found, name, pairs, held, *ids),
+            _against(found, pairs, held, *ids),
         )
 
 
@@ -269,7 +268,7 @@ def _agreements(answered: Sequence[Pair], pairs: Sequence[Pair], without: Sequen
 
 
 def _against(
-    found: Study, scope: str, pairs: Sequence[Pair], held: Mapping[str, Floats], captions: list[str], clips: list[str]
+    found: Study, pairs: Sequence[Pair], held: Mapping[str, Floats], captions: list[str], clips: list[str]
 ) -> Machine | None:
     """ρ of MR with HR over the scope's pairs that have both."""
     if found.run is None or "MR" not in held:
@@ -283,5 +282,5 @@ def _against(
 def _histograms(pairs: Sequence[Pair]) -> dict[str, Floats]:
     groups: dict[str, list[float]] = {}
     for pair in pairs:
-        groups.setdefault(pair.group or "all", []).append(float(np.mean([rating.rating for rating in pair.ratings])))
+        groups.setdefault(pair.group or "all", []).append(pair.rating)
     return {name: np.array(values) for name, values in groups.items()}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.analyse.calibrate import Calibration
-from earmark.analyse.pairs import Pair, captions_of
+from earmark.analyse.pairs import DIGITS, Pair, captions_of
 from earmark.analyse.score import cosines_of
 from earmark.analyse.trained import stopping_splits, trained_captions
 from earmark.data.collection import Collection, shouted
@@ -33,8 +33,6 @@ TARGETS = {
     "APT": "mean seconds that raters played the sound",
 }
 """What each is, in the order of tables."""
-DIGITS = 9
-"""Of what is told: answers that are equal but for their order must be ties."""
 
 
 class OfRun(NamedTuple):
@@ -79,21 +77,22 @@ def of_run(
 
 def _provenance(calibration: Calibration, texts: Sequence[str]) -> str:
     """What the map was fitted on, and how many of the study's texts are among that."""
-    known, distinct = calibration.fitted_on(texts), len(set(texts))
+    distinct = set(texts)
+    known = calibration.fitted_on(distinct)
     told = f"by a map fitted on {calibration.pairs:,} pairs of {calibration.captions:,} captions of "
     told += f"{calibration.collection} ({shouted(calibration.kind)}), "
     told += f"split {calibration.split}" if calibration.split else "every split but evaluation"
-    return told + (f"; {known:,} of the study's {distinct:,} texts are among them, which flatters it" if known else "")
+    flatters = f"; {known:,} of the study's {len(distinct):,} texts are among them, which flatters it"
+    return told + (flatters if known else "")
 
 
 def targets(pairs: Sequence[Pair], run: OfRun | None) -> dict[str, Floats]:
     """Those of `TARGETS` that the data has, in that order: one number a pair, NaN where undefined."""
-    ratings = [np.array([rating.rating for rating in pair.ratings]) for pair in pairs]
     played = [[rating.played_s for rating in pair.ratings if rating.played_s is not None] for pair in pairs]
-    hr = _rounded([each.mean() for each in ratings])
+    hr = np.array([pair.rating for pair in pairs])
     found = {
         "HR": hr,
-        "SD-HR": _rounded([each.std(ddof=1) if len(each) > 1 else np.nan for each in ratings]),
+        "SD-HR": _rounded([_spread(pair) for pair in pairs]),
         "APT": _rounded([np.mean(each) if each else np.nan for each in played]),
     }
     if run is not None:
@@ -101,6 +100,10 @@ def targets(pairs: Sequence[Pair], run: OfRun | None) -> dict[str, Floats]:
     if run is not None and run.expected is not None:
         found |= _distances("D(H, M) fitted", (run.expected - hr) / 100)
     return {name: found[name] for name in TARGETS if name in found and not np.isnan(found[name]).all()}
+
+
+def _spread(pair: Pair) -> float:
+    return float(np.std([rating.rating for rating in pair.ratings], ddof=1)) if len(pair.ratings) > 1 else np.nan
 
 
 def _rounded(values: Sequence[Any]) -> Floats:

@@ -185,6 +185,7 @@ def data_clotho(
     Examples: `earmark data clotho clotho`, `earmark data clotho clotho --from ~/downloads`
     """
     from earmark.data import clotho
+    from earmark.data.splits import SPLITS
 
     if source is None:
         with console.progress() as progress:
@@ -196,7 +197,7 @@ def data_clotho(
         found, report = clotho.from_folder(source, folder)
     say_collection(found)
     console.show_table(
-        ["Table 1", "relevance", *(f"{split}: clips / captions" for split in clotho.SPLITS)],
+        ["Table 1", "relevance", *(f"{split}: clips / captions" for split in SPLITS)],
         [row.cells() for row in report.table],
     )
     for part in report.missing:

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.fetch import Remote, alone, fetch, is_whole, unpack
 from earmark.data.rows import rating_fault, write_tables
+from earmark.data.splits import SPLITS
 from earmark.errors import DataError, Problem
 from earmark.files import LOCK, Row, read_table
 from earmark.relevance import Rating
 
-SPLITS = ("development", "validation", "evaluation")
 CAPTIONS_PER_CLIP = 5
 CLIPS_PER_LIST = 17
 RATE = 44_100

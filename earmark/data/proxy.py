@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.data.clotho import SPLITS
 from earmark.data.collection import LISTS, TWIN, VECTOR_FILES, Caption, Clip, Collection, VectorTable
+from earmark.data.splits import SPLITS
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import check_new_folder, writing_folder
 from earmark.relevance import Rating

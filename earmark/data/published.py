@@ -33,14 +33,12 @@ from earmark.data.rows import CLIP_COLUMNS, RATING_COLUMNS, is_blank, plain_numb
 from earmark.data.tables import Sounds, check_holdout, hold_out, name_splits, renamed, split_word
 from earmark.errors import DataError, Problem
 from earmark.files import Row, check_new_folder, read_table, read_text
-from earmark.relevance import Rating
+from earmark.relevance import ANCHOR, Rating
 
 LFS = "version https://git-lfs.github.com/spec/"
 """How a Git-LFS pointer begins, which stands where the data was not fetched."""
 EXCLUDED = "excluded"
 """What RELATE calls ratings that are in none of its splits."""
-ANCHOR = "anchor"
-"""The group of RELATE's ratings of pairs by which the study checked its raters."""
 
 
 class Item(NamedTuple):

@@ -10,6 +10,8 @@ import numpy as np
 from earmark.data.collection import LISTS, Clip, Collection
 from earmark.errors import ConfigError, DataError
 
+SPLITS = ("development", "validation", "evaluation")
+"""In the order in which they are used, and told."""
 TRAINED_ON = "development"
 MONITORED = "monitor"
 """The tenth of development that is kept apart where there is no validation split, or that split is to stay unseen."""

@@ -111,11 +111,6 @@ class Tagger:
         return np.concatenate(list(self.windows(path)))
 
 
-def tagger(name: str) -> Tagger:
-    """The tagger of that name: as `located` finds it, with its weights."""
-    return Tagger(*located(name))
-
-
 def located(name: str) -> tuple[str, Path]:
     """(kind, weights) of "panns-sed", "yamnet", a path to either's weights, or "auto": the first of them that is found.
 
