@@ -14,11 +14,11 @@ from worlds import NGRAM, RECIPE, TEXTS, clothos_files, rated_world, vector_worl
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.analyse.pairs import rated_pairs
-from earmark.analyse.study import ALL, POOLED, STUDIED, Scope, Settings, Study, study
+from earmark.analyse.study import ALL, POOLED, STUDIED, Scope, Settings, Study, _each_once, study
 from earmark.data.clotho import from_folder
 from earmark.data.collection import Caption, Clip, Collection
 from earmark.data.published import import_published
-from earmark.errors import ConfigError, DataError
+from earmark.errors import ConfigError, DataError, Problem
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 from earmark.measure.agreement import agreement
@@ -428,3 +428,22 @@ def test_relates_single_ratings_give_the_published_numbers(real_data, tmp_path, 
     assert pooled.agreement[WITHOUT].alpha == pytest.approx(0.3942, abs=5e-5)
     assert pooled.agreement[WITHOUT].split_half.ceiling == pytest.approx(0.70, abs=0.01)
     assert of(found, "words", "HR").r == pytest.approx(-0.191, abs=5e-4)
+
+
+def test_p_is_the_bootstraps_in_every_table_where_pairs_share_captions_and_clips(small):
+    crossed = study(small, Settings.of([NGRAM, "pairs=all"]))
+    for scope in crossed.scopes:
+        at = crossed.at(scope.name)
+        each = of(crossed, "words", "HR", scope.name)
+        assert not scope.stand_alone
+        assert each.p != pytest.approx(pearsonr(crossed.features["words"][at], crossed.targets["HR"][at]).pvalue)
+        assert np.isnan(each.partial_p)
+
+
+def test_a_sound_that_is_missing_is_told_once(tmp_path):
+    clips = [Clip("a", "gone.wav", "x"), Clip("b", "", "x")]
+    captions = [Caption("t", "a", "a dog"), Caption("u", "b", "rain")]
+    missing = Collection(tmp_path, clips, captions, [Rating("t", "a", 5.0), Rating("u", "b", 9.0)])
+    assert [each.where for each in study(missing, Settings.of([NGRAM, "clips.tagger=none"])).problems] == ["clip 'a'"]
+    twice = [Problem("a", "first"), Problem("b", "other"), Problem("a", "again")]
+    assert _each_once(twice) == twice[:2]

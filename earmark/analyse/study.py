@@ -184,7 +184,10 @@ def study(
 
 def _each_once(problems: Sequence[Problem]) -> list[Problem]:
     """The first problem of each place: a sound that cannot be read fails for features and machine alike."""
-    return list({problem.where: problem for problem in reversed(problems)}.values())[::-1]
+    first: dict[str, Problem] = {}
+    for problem in problems:
+        first.setdefault(problem.where, problem)
+    return list(first.values())
 
 
 def _reference(collection: Collection, settings: Settings) -> list[Caption]:
