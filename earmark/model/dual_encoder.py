@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,12 @@ class DualEncoder(nn.Module, encoding.Encodes):
     # Making, saving, loading
 
     @classmethod
-    def for_collection(cls, config: DualEncoderConfig, collection: Collection, *, seed: int = 0) -> DualEncoder:
-        """A model with random heads (and pretrained layers where the settings name them) that fits the collection."""
-        inputs = _inputs(config, collection)
+    def for_collection(cls, config: DualEncoderConfig, collection: Collection | None, *, seed: int = 0) -> DualEncoder:
+        """A model with random heads (and pretrained layers where the settings name them) that fits the collection.
+
+        None fits where the encoders read sounds and texts, and no vectors of a collection.
+        """
+        inputs = inputs_of(config, collection)
         torch.manual_seed(seed)
         model = cls(config, inputs)
         model.audio.load_pretrained()
@@ -463,9 +466,19 @@ class RunTexts:
         return self._model.max_seq_length
 
 
-def _inputs(config: DualEncoderConfig, collection: Collection) -> Inputs:
-    """What the collection feeds the encoders of these settings. Raises `DataError` where it lacks them."""
-    named = named_models(collection)
+def inputs_of(config: DualEncoderConfig, collection: Collection | None) -> Inputs:
+    """What feeds the encoders of these settings: sounds and texts, or what the collection holds in their place.
+
+    Raises `DataError` where the collection lacks it, `ConfigError` where it is needed and None.
+    """
+    if collection is None:
+        if VECTORS in (config.audio.encoder, config.text.encoder) or config.audio.encoder == OWN_CAPTIONS:
+            raise ConfigError("vectors of a collection, and no collection. Name encoders that read sounds and texts.")
+        return _inputs(config, None, {})
+    return _inputs(config, collection, named_models(collection))
+
+
+def _inputs(config: DualEncoderConfig, collection: Any, named: Mapping[str, Any]) -> Inputs:
     found: dict[str, Any] = {}
     if config.audio.encoder == VECTORS:
         found["clip_size"] = vectors_of(collection, "clip").vectors.shape[1]

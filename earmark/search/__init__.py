@@ -1,0 +1,1 @@
+"""Search: people's own sounds, by words and by sounds."""

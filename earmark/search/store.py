@@ -1,0 +1,232 @@
+"""An index on disk: a LanceDB folder of windows, the model that embedded them, and what could not be indexed.
+
+    index.toml       what it is: the model's name and fingerprint, the windows, the folders
+    model/           the model itself, as a run's folder: an index goes on answering when the run is trained again
+    windows.lance    a row a window: its vector, and the file's facts
+    left_out.lance   a row a file that holds no sound that can be read, and why
+
+Every change is one commit of one table, so a process that is killed leaves what the last commit left. One process
+writes at a time (`files.folder_alone`); readers see the last commit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tomli_w
+
+from earmark.config import from_table, read_toml
+from earmark.errors import ConfigError, DataError
+from earmark.files import write_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lancedb.table import Table
+
+FORMAT = 1
+"""Of index.toml and of the tables."""
+ABOUT, MODEL, WINDOWS, LEFT_OUT = "index.toml", "model", "windows", "left_out"
+KEPT = timedelta(minutes=10)
+"""How long versions before the last are kept: a search that is under way still reads them."""
+
+
+@dataclass(frozen=True)
+class About:
+    """index.toml."""
+
+    format: int = FORMAT
+    model: str = ""
+    """As the user named it: a name, or the absolute path of a run."""
+    fingerprint: str = ""
+    """32 hex digits of the weights, the front end, the precision and the windows."""
+    dim: int = 0
+    window_s: float = 10.0
+    hop_s: float = 5.0
+    precision: str = "float32"
+    folders: list[str] = field(default_factory=list)
+    """The folders and files that were indexed, absolute, as `decode.shown` writes them."""
+
+
+class Stamp(NamedTuple):
+    """What tells, without reading it, that a file is as it was."""
+
+    size: int
+    """Bytes."""
+    mtime_ns: int
+
+
+class Known(NamedTuple):
+    """A file of the index, or one that was left out (`file_id` is empty then)."""
+
+    file_id: str
+    stamp: Stamp
+    content: str
+    """SHA-256 of the file's bytes, hex."""
+    reason: str = ""
+    """Why it was left out."""
+
+
+def needs_lancedb() -> Any:
+    """The module lancedb. Raises `ConfigError` where it is not installed."""
+    os.environ.setdefault("LANCE_LOG", "error")  # else it warns of every new table
+    try:
+        import lancedb
+    except ImportError as error:
+        raise ConfigError(f"searching needs the extra `search` (pip install 'earmark[search]'): {error}.") from error
+    return lancedb
+
+
+def windows_schema(dim: int) -> pa.Schema:
+    """The columns of `windows`."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("file_id", pa.string()),  # 32 random hex digits: what a page may know of a file
+            ("window", pa.int32()),  # 0, 1, …
+            ("path", pa.binary()),  # absolute, the system's bytes
+            ("shown", pa.string()),  # the path in one line of text
+            ("folder", pa.string()),  # of the path, shown
+            ("start_s", pa.float64()),
+            ("end_s", pa.float64()),
+            ("duration_s", pa.float64()),  # of the file, decoded
+            ("rate", pa.int32()),  # of the file, Hz
+            ("channels", pa.int32()),  # of the file
+            ("content", pa.string()),  # SHA-256 of the file's bytes, hex
+            ("size", pa.int64()),  # bytes
+            ("mtime_ns", pa.int64()),
+            (
+                "words",
+                pa.string(),
+            ),  # the words that the file carries; empty but in window 0, so that a file counts once
+            ("tags", pa.list_(pa.string())),  # lower case
+            ("print", pa.binary()),  # what its sound is known by, in window 0 (`search/copies.py`)
+            ("odd", pa.list_(pa.string())),  # what was odd about the sound, a sentence each
+            ("vector", pa.list_(pa.float32(), dim)),  # unit length
+        ]
+    )
+
+
+def left_out_schema() -> pa.Schema:
+    """The columns of `left_out`."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("path", pa.binary()),
+            ("shown", pa.string()),
+            ("size", pa.int64()),
+            ("mtime_ns", pa.int64()),
+            ("content", pa.string()),
+            ("reason", pa.string()),
+        ]
+    )
+
+
+class Store:
+    """An index that is open."""
+
+    def __init__(self, folder: Path, about: About, windows: Table, left_out: Table) -> None:
+        self.folder, self.about, self.windows, self.left_out = folder, about, windows, left_out
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """The index of a folder. Raises `DataError` where there is none, or it is of another version."""
+        about = read_about(folder)
+        database = needs_lancedb().connect(str(folder), read_consistency_interval=timedelta(0))
+        try:
+            tables = [database.open_table(name) for name in (WINDOWS, LEFT_OUT)]
+        except (ValueError, OSError, RuntimeError) as error:
+            first = str(error).strip().splitlines()[0][:200]
+            raise DataError(f"{folder}: the index is damaged ({first}). Delete it, and index again.") from error
+        return cls(folder, about, *tables)
+
+    @classmethod
+    def create(cls, folder: Path, about: About) -> Store:
+        """A new index without sounds. index.toml is written last: before it stands there, there is no index."""
+        database = needs_lancedb().connect(str(folder))
+        fingerprint = {"earmark.fingerprint": about.fingerprint}
+        windows = database.create_table(
+            WINDOWS, schema=windows_schema(about.dim).with_metadata(fingerprint), mode="overwrite"
+        )
+        left_out = database.create_table(LEFT_OUT, schema=left_out_schema(), mode="overwrite")
+        write_about(folder, about)
+        return cls(folder, about, windows, left_out)
+
+    # Reading
+
+    def known(self) -> dict[bytes, Known]:
+        """What is known of every file, by path: of those that were indexed, and of those that were left out."""
+        columns = ["path", "size", "mtime_ns", "content"]
+        found: dict[bytes, Known] = {}
+        rows = self.left_out.search().select([*columns, "reason"]).limit(None).to_arrow()
+        for row in rows.to_pylist():
+            found[row["path"]] = Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"])
+        rows = self.windows.search().where("window = 0").select([*columns, "file_id"]).limit(None).to_arrow()
+        for row in rows.to_pylist():
+            found[row["path"]] = Known(row["file_id"], Stamp(row["size"], row["mtime_ns"]), row["content"])
+        return found
+
+    def rows(self, file_ids: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """All windows of these files."""
+        search = self.windows.search().where(one_of("file_id", file_ids)).limit(None)
+        return (search.select(list(columns)) if columns else search).to_arrow()
+
+    # Writing
+
+    def commit(self, added: pa.Table | None, removed: Sequence[str] = ()) -> None:
+        """Puts windows in and takes the windows of files (ids) out, in one commit: both happen, or neither.
+
+        An id may stand in both: then its windows are replaced.
+        """
+        if added is not None and added.num_rows and removed:
+            (
+                self.windows.merge_insert(["file_id", "window"])
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .when_not_matched_by_source_delete(one_of("file_id", removed))
+                .execute(added)
+            )
+        elif added is not None and added.num_rows:
+            self.windows.add(added)
+        elif removed:
+            self.windows.delete(one_of("file_id", removed))
+
+    def tidy(self) -> None:
+        """Joins small pieces, brings the table's indices up to date and drops earlier versions."""
+        for table in (self.windows, self.left_out):
+            table.optimize(cleanup_older_than=KEPT)
+
+
+def one_of(column: str, values: Iterable[str]) -> str:
+    """A condition of SQL: the column holds one of these texts."""
+    quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+    return f"{column} IN ({quoted})" if quoted else "false"
+
+
+def read_about(folder: Path) -> About:
+    """What index.toml says. Raises `DataError` where there is no index, or one of another version."""
+    path = folder / ABOUT
+    if not path.is_file():
+        raise DataError(f"{folder}: not an index (no {ABOUT}). Make one with `earmark index DIR --to {folder}`.")
+    tables: Mapping[str, Any] = read_toml(path)
+    if tables.get("format") != FORMAT:
+        raise DataError(
+            f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Delete it, and index again."
+        )
+    return from_table(About, tables, str(path))
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Writes index.toml, whole or not at all."""
+    write_text(folder / ABOUT, tomli_w.dumps(asdict(about)))
+
+
+def path_of(row: Mapping[str, Any]) -> Path:
+    """The file of a row."""
+    return Path(os.fsdecode(row["path"]))

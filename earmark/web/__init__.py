@@ -1,0 +1,1 @@
+"""Pages: what every page that earmark serves shares."""
