@@ -73,7 +73,7 @@ class Known(NamedTuple):
 
 def needs_lancedb() -> Any:
     """The module lancedb. Raises `ConfigError` where it is not installed."""
-    os.environ.setdefault("LANCE_LOG", "error")  # else it warns of every new table
+    os.environ.setdefault("LANCEDB_LOG", "error")  # else it warns of every new table
     try:
         import lancedb
     except ImportError as error:
