@@ -19,7 +19,10 @@ from earmark import console
 from earmark.commands import learn
 from earmark.commands.analyse import analyse
 from earmark.commands.data import data
+from earmark.commands.index import index
 from earmark.commands.score import score
+from earmark.commands.search import search
+from earmark.commands.serve import serve
 from earmark.commands.shared import LEFT_OUT, REFUSED
 from earmark.errors import EarmarkError
 
@@ -32,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data, name="data")
-for command in (learn.embed, learn.train, learn.evaluate, learn.compare, learn.experiment, analyse, score):
+for command in (learn.embed, learn.train, learn.evaluate, learn.compare, learn.experiment, analyse, score, index, search, serve):
     app.command()(command)
 
 

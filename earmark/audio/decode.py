@@ -12,11 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,33 @@ def native_rate(path: Name) -> int:
     """Hz of the file, and of the `blocks` for which no rate is asked; only its head is read. Raises as `load`."""
     with closing(_pieces(path, None, [])) as pieces:
         return int(next(pieces)[0])
+
+
+class Stream(NamedTuple):
+    """A file that is being read."""
+
+    rate: int
+    """Of the file, Hz."""
+    channels: int
+    """Of the file."""
+    blocks: Iterator[Samples]
+    """As `blocks` gives them, at the file's own rate."""
+
+
+@contextmanager
+def streamed(path: Name, seconds: float, problems: list[str]) -> Iterator[Stream]:
+    """The file, its rate and channels known before its samples. Raises as `load`, at the start and between blocks."""
+    with closing(_pieces(path, None, problems)) as pieces:
+        rate, channels = next(pieces)
+        yield Stream(rate, channels, _regrouped(pieces, max(1, round(seconds * rate))))
+
+
+@contextmanager
+def unmixed(path: Name) -> Iterator[Stream]:
+    """The file with its channels: its `blocks` are [frame, channel], as the decoder gives them. Raises as `load`."""
+    with opened(path) as file:
+        stream = _decoded(file, path, shown(path))
+        yield Stream(stream.rate, stream.channels, stream.chunks)
 
 
 def blocks(

@@ -79,6 +79,8 @@ class Hit:
     """Its other windows that came near, best first."""
     copies: tuple[str, ...] = ()
     """Paths (shown) of near-duplicates that stand behind it."""
+    content: str = ""
+    """SHA-256 of the file's bytes, hex, where it is known."""
 
     def as_json(self) -> dict[str, Any]:
         """As `search --json` writes it: `path`, `start_s`, `end_s`, `score` first."""

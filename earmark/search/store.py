@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import tomli_w
 
+from earmark.audio.decode import shown
 from earmark.config import from_table, read_toml
 from earmark.errors import ConfigError, DataError
 from earmark.files import write_text
@@ -49,7 +51,9 @@ class About:
     hop_s: float = 5.0
     precision: str = "float32"
     folders: list[str] = field(default_factory=list)
-    """The folders and files that were indexed, absolute, as `decode.shown` writes them."""
+    """The folders and files that were indexed, absolute; one that is no line of UTF-8 as a `file:` URI (`as_text`)."""
+    follow_links: bool = False
+    """Whether links below them are followed."""
 
 
 class Stamp(NamedTuple):
@@ -160,16 +164,16 @@ class Store:
 
     # Reading
 
-    def known(self) -> dict[bytes, Known]:
+    def known(self) -> dict[Path, Known]:
         """What is known of every file, by path: of those that were indexed, and of those that were left out."""
         columns = ["path", "size", "mtime_ns", "content"]
-        found: dict[bytes, Known] = {}
+        found: dict[Path, Known] = {}
         rows = self.left_out.search().select([*columns, "reason"]).limit(None).to_arrow()
         for row in rows.to_pylist():
-            found[row["path"]] = Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"])
+            found[path_of(row)] = Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"])
         rows = self.windows.search().where("window = 0").select([*columns, "file_id"]).limit(None).to_arrow()
         for row in rows.to_pylist():
-            found[row["path"]] = Known(row["file_id"], Stamp(row["size"], row["mtime_ns"]), row["content"])
+            found[path_of(row)] = Known(row["file_id"], Stamp(row["size"], row["mtime_ns"]), row["content"])
         return found
 
     def rows(self, file_ids: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
@@ -197,10 +201,27 @@ class Store:
         elif removed:
             self.windows.delete(one_of("file_id", removed))
 
+    def leave_out(self, files: Mapping[Path, Known]) -> None:
+        """Replaces the list of what was left out, by path, in one commit."""
+        import pyarrow as pa
+
+        rows = [
+            {
+                "path": os.fsencode(path),
+                "shown": shown(path),
+                "size": known.stamp.size,
+                "mtime_ns": known.stamp.mtime_ns,
+                "content": known.content,
+                "reason": known.reason,
+            }
+            for path, known in files.items()
+        ]
+        self.left_out.add(pa.Table.from_pylist(rows, schema=left_out_schema()), mode="overwrite")
+
     def tidy(self) -> None:
-        """Joins small pieces, brings the table's indices up to date and drops earlier versions."""
+        """Joins small pieces, brings the table's indices up to date, drops earlier versions and what a kill left."""
         for table in (self.windows, self.left_out):
-            table.optimize(cleanup_older_than=KEPT)
+            table.optimize(cleanup_older_than=KEPT, delete_unverified=True)
 
 
 def one_of(column: str, values: Iterable[str]) -> str:
@@ -225,6 +246,18 @@ def read_about(folder: Path) -> About:
 def write_about(folder: Path, about: About) -> None:
     """Writes index.toml, whole or not at all."""
     write_text(folder / ABOUT, tomli_w.dumps(asdict(about)))
+
+
+def as_text(path: Path) -> str:
+    """An absolute path as a text that tells it whole: itself, or a `file:` URI where it is no line of UTF-8."""
+    return str(path) if shown(path) == str(path) else path.as_uri()
+
+
+def from_text(text: str) -> Path:
+    """The path that `as_text` wrote."""
+    if not text.startswith("file://"):
+        return Path(text)
+    return Path(os.fsdecode(unquote_to_bytes(text.removeprefix("file://"))))
 
 
 def path_of(row: Mapping[str, Any]) -> Path:

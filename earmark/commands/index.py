@@ -1,0 +1,148 @@
+"""`earmark index`: folders of sounds become searchable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from earmark import console
+from earmark.commands.shared import LEFT_OUT, STDOUT, JsonOption, exit_with, give_json
+from earmark.errors import ConfigError
+
+if TYPE_CHECKING:
+    from earmark.search.index import Built
+
+
+def index(
+    to: Annotated[Path, typer.Option(metavar="INDEX", help="The index's folder.", show_default=False)],
+    folders: Annotated[
+        Optional[list[Path]],  # noqa: UP045  (typer reads this at run time)
+        typer.Argument(metavar="DIR…", help="Folders and files; none: those that the index was made of."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A run's folder, yamnet, or an audio–text model of the hub; the index's own, yamnet for a new one.",
+            show_default=False,
+        ),
+    ] = "",
+    text: Annotated[
+        str, typer.Option(metavar="NAME", help="The sentence encoder beside yamnet: all-mpnet-base-v2.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+    follow_links: Annotated[bool, typer.Option("--follow-links", help="Links too, from now on.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make it anew, then put it in the old one's place.")
+    ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Take out what is below folders that are gone or empty.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for another process that indexes there.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Index nothing: measure how much of exact search the index finds.")
+    ] = False,
+    json_to: JsonOption = None,
+) -> None:
+    """Make folders of sounds searchable, or bring their index up to date: only what is new or changed is read.
+
+    Long files are cut into windows of 10 s every 5 s. A run that was killed is gone on with.
+
+    Examples:
+
+    - `earmark index ~/sounds --to sounds.index`
+
+    - `earmark index --to sounds.index`
+
+    - `earmark index ~/sounds --to mine.index --model runs/mine`
+    """
+    if check:
+        if folders or model or text or rebuild:
+            raise ConfigError("--check looks at an index as it is. Name --to alone.")
+        _check(to, json_to)
+        return
+    with console.progress() as progress:
+        progress.starting()
+        from earmark.search.index import build
+
+        built = build(
+            folders or [],
+            to,
+            model=model,
+            text=text,
+            jobs=jobs,
+            follow_links=follow_links,
+            rebuild=rebuild,
+            prune=prune,
+            wait_for_others=wait,
+            progress=progress,
+            now=progress.now,
+        )
+    if json_to is not None:
+        give_json(_as_json(built), json_to)
+    if json_to != STDOUT:
+        _show(built)
+    exit_with(built.left_out, "files or folders were left out")
+
+
+def _check(to: Path, json_to: Path | None) -> None:
+    """Measures the index's recall, tells it, and ends with exit code 1 where it is too low."""
+    from earmark.search.store import Store
+
+    store = Store.open(to)
+    with console.progress() as progress:
+        progress.starting()
+        from earmark.search.recall import check
+
+        found = check(store, progress=progress)
+    if json_to is not None:
+        give_json(found.as_json(), json_to)
+    if json_to != STDOUT:
+        for line in found.lines():
+            console.say(line)
+    if not found.good:
+        raise typer.Exit(LEFT_OUT)
+
+
+def _as_json(built: Built) -> dict[str, Any]:
+    return {
+        "index": str(built.index),
+        "model": built.model,
+        "files": built.files,
+        "windows": built.windows,
+        "indexed": built.indexed,
+        "changed": built.changed,
+        "copies": built.copies,
+        "unchanged": built.unchanged,
+        "touched": built.touched,
+        "vanished": built.vanished,
+        "heard_s": built.heard_s,
+        "moved": [{"from": before, "to": now} for before, now in built.moved],
+        "removed": built.removed,
+        "left_out": [problem._asdict() for problem in built.left_out],
+        "odd": [problem._asdict() for problem in built.odd],
+        "passed_over": dict(built.passed.most_common()),
+    }
+
+
+def _show(built: Built) -> None:
+    """Prints what was done, what was passed over, and what is in the index now."""
+    done = {
+        "indexed": built.indexed,
+        "changed": built.changed,
+        "copies of known ones": built.copies,
+        "moved": len(built.moved),
+        "with a new date": built.touched,
+        "removed": len(built.removed),
+        "vanished meanwhile": built.vanished,
+        "unchanged": built.unchanged,
+    }
+    told = ", ".join(f"{count:,} {what}" for what, count in done.items() if count)
+    console.say(f"{built.index}: {told or 'nothing to index'}")
+    if built.passed:
+        console.say("passed over: " + ", ".join(f"{count:,} {what}" for what, count in built.passed.most_common()))
+    if built.odd:
+        console.complain(f"note: {len(built.odd):,} oddities of sounds, {built.odd[0]} (--json lists all)")
+    console.say(f"{built.files:,} files in {built.windows:,} windows, by {built.model}")

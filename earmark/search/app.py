@@ -1,0 +1,272 @@
+"""The search server: REST below /api, and one page for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import FastAPI, Query
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from earmark.errors import DataError
+from earmark.search.engine import Engine
+from earmark.search.library import Indexed, Library, scratch
+from earmark.search.query import Hit
+from earmark.search.rated import Rated
+from earmark.search.replies import (
+    About,
+    Asked,
+    Facts,
+    FileId,
+    Found,
+    GivenRating,
+    KeptRating,
+    Result,
+    Uploaded,
+    Wave,
+    facts,
+)
+from earmark.web import peaks, sounds, uploads
+from earmark.web.guard import cookie_of
+from earmark.web.ranges import FileBytes, disposition
+from earmark.web.site import new_site, pages_of
+
+PACKAGE = "earmark.search"
+UPLOADS = "/api/like"
+RATER = "earmark-rater"
+"""The cookie that holds a browser's random id."""
+RATER_S = 5 * 365 * 24 * 3600
+LONGEST_CUT_S = 3600.0
+
+
+def create_app(
+    engine: Engine,
+    *,
+    ratings: Path | None = None,
+    token: str = "",
+    names: Iterable[str] = (),
+    cookie: str = "earmark",
+) -> FastAPI:
+    """The server over an engine; ratings go to a folder of their own, `ratings` in the index if none is named.
+
+    Without a token only names of this machine, and `names`, are answered.
+    """
+    pages = {"/": (PACKAGE, "index.html"), **pages_of(PACKAGE, "/search/")}
+    title = f"earmark: {engine.store.folder.resolve().name}"
+    app = new_site(title, pages, token=token, names=names, uploads=[UPLOADS], cookie=cookie)
+    library = Library(engine)
+    rated = Rated(ratings or engine.store.folder / "ratings", _cut)
+    cores = os.cpu_count() or 2
+    # more at once would only wait for each other; sounds in pieces and facts are never behind them
+    searching, drawing, embedding = CapacityLimiter(cores), CapacityLimiter(max(1, cores - 1)), CapacityLimiter(1)
+
+    def found(asked: Asked) -> Any:
+        like = _there(library.vector, asked.like) if asked.like else None
+        return engine.search(asked.query(like))
+
+    @app.get("/api/about")
+    def about() -> About:
+        """What the index holds, and the values of the filters."""
+        return library.about()
+
+    @app.get("/api/search")
+    async def search(asked: Annotated[Asked, Query()]) -> Result:
+        """The files that answer words, a sound, or both. Blank words are refused (422)."""
+        answer = await to_thread.run_sync(found, asked, limiter=searching)
+        return Result(hits=[Found.of(hit) for hit in answer.hits], searched=answer.searched, notes=list(answer.notes))
+
+    @app.get("/api/export", response_class=Response)
+    async def export(asked: Annotated[Asked, Query()], form: Literal["m3u", "csv", "json"] = "m3u") -> Response:
+        """The hits as a file: a playlist, a table, or as `earmark search --json` writes them."""
+        answer = await to_thread.run_sync(found, asked, limiter=searching)
+        return await to_thread.run_sync(_exported, answer.hits, form)
+
+    @app.post(UPLOADS, openapi_extra=_body_of_bytes())
+    async def like(request: Request) -> Uploaded:
+        """Takes a sound (the body is the file) to search by, and gives the id to send as `like`."""
+        async with uploads.upload(request, uploads.MOST_BYTES) as path:
+            seconds = await to_thread.run_sync(uploads.check_length, path, uploads.MOST_S)
+            vector = await to_thread.run_sync(engine.vector_of_file, path, limiter=embedding)
+        return Uploaded(like=library.remember(vector), duration_s=seconds)
+
+    # Sounds
+
+    @app.get("/api/sounds/{file_id}/facts")
+    def file_facts(file_id: FileId) -> Facts:
+        """What is known of a file."""
+        return facts(_there(engine.file, file_id))
+
+    @app.head("/api/sounds/{file_id}", include_in_schema=False)
+    @app.get("/api/sounds/{file_id}", response_class=Response)
+    def sound(request: Request, file_id: FileId, download: bool = False) -> Response:
+        """The file's bytes, whole or the range that is asked for."""
+        file = _there(library.file, file_id)
+        return _bytes(request, _there(library.open, file), file.path.name if download else "")
+
+    @app.head("/api/sounds/{file_id}/play", include_in_schema=False)
+    @app.get("/api/sounds/{file_id}/play", response_class=Response)
+    async def play(request: Request, file_id: FileId) -> Response:
+        """As the file's bytes, of files that browsers play; of others a WAV file that sounds the same."""
+        file = await to_thread.run_sync(_there, library.file, file_id)
+        descriptor = _there(library.open, file)
+        if sounds.media_type(descriptor)[1]:
+            return _bytes(request, descriptor)
+        os.close(descriptor)
+        kept = await to_thread.run_sync(sounds.converted, file.path, limiter=drawing)
+        return _bytes(request, os.open(kept, os.O_RDONLY | os.O_CLOEXEC))
+
+    @app.get("/api/sounds/{file_id}/peaks")
+    async def wave(
+        request: Request,
+        file_id: FileId,
+        start: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0.0,
+        end: Annotated[float | None, Query(gt=0, allow_inf_nan=False)] = None,
+        points: Annotated[int, Query(ge=1, le=peaks.MOST_POINTS)] = 500,
+    ) -> Wave:
+        """The waveform from `start` to `end`, in at most so many points, whatever the length."""
+        file = await to_thread.run_sync(_there, library.file, file_id)
+        path = _there(library.checked, file)
+        async with drawing:
+            if await request.is_disconnected():  # the page went on: others wait
+                raise HTTPException(499, "nobody waits for it any more.")
+            whole = await to_thread.run_sync(peaks.overview, path)
+        drawn = peaks.peaks(whole, start, end, points)
+        return Wave(start_s=drawn.start_s, end_s=drawn.end_s, peaks=drawn.pairs.round(3).tolist())
+
+    @app.get("/api/sounds/{file_id}/cut", response_class=Response)
+    def cut(
+        file_id: FileId,
+        start: Annotated[float, Query(ge=0, allow_inf_nan=False)],
+        end: Annotated[float, Query(gt=0, allow_inf_nan=False)],
+        request: Request,
+    ) -> Response:
+        """A part of the file, at its own rate, channels and depth, to download."""
+        file = _there(library.file, file_id)
+        return _cut_of(request, file, _there(library.checked, file), start, end)
+
+    # Ratings
+
+    @app.get("/api/ratings")
+    def own_ratings(request: Request, q: Annotated[str, Query(max_length=1000)]) -> list[KeptRating]:
+        """This browser's ratings for these words."""
+        rater = cookie_of(request.headers, RATER)
+        marks = rated.own(q, rater) if rater else []
+        return [
+            KeptRating(id=m.file_id, start_s=float(m.start_s), end_s=float(m.end_s), rating=float(m.rating))
+            for m in marks
+        ]
+
+    @app.put("/api/ratings")
+    def rate(request: Request, given: GivenRating) -> KeptRating | None:
+        """Keeps a rating, 0–100, of a region of a file for words, in the place of an earlier one of this browser."""
+        region = _there(library.region, given.id, given.start_s, given.end_s)
+        rater = _known_rater(request) or secrets.token_hex(8)
+        rated.rate(
+            region,
+            given.q,
+            given.rating,
+            rater,
+            stratum=given.stratum,
+            rank=given.rank,
+            played_s=given.played_s,
+            cosine=given.cosine,
+            model=engine.store.about.fingerprint,
+        )
+        kept = None
+        if given.rating is not None:
+            kept = KeptRating(id=given.id, start_s=region.start_s, end_s=region.end_s, rating=given.rating)
+        answer = JSONResponse(None if kept is None else kept.model_dump())
+        answer.set_cookie(RATER, rater, max_age=RATER_S, httponly=True, samesite="lax")
+        return answer  # type: ignore[return-value]
+
+    return app
+
+
+def _known_rater(request: Request) -> str:
+    """The browser's id, if it is one of ours."""
+    given = cookie_of(request.headers, RATER)
+    return given if len(given) == 16 and all(mark in "0123456789abcdef" for mark in given) else ""
+
+
+def _there(function: Any, *arguments: Any) -> Any:
+    """What a function gives; where it says that something is not there, 404."""
+    try:
+        return function(*arguments)
+    except DataError as error:
+        raise HTTPException(404, str(error)) from error
+
+
+def _bytes(request: Request, descriptor: int, download: str = "") -> Response:
+    try:
+        kind = sounds.media_type(descriptor)[0]
+        return FileBytes(request, descriptor, kind, name=download, headers={"cache-control": "private, no-cache"})
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _body_of_bytes() -> dict[str, Any]:
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+# Exports and cuts
+
+
+def _exported(hits: list[Hit], form: str) -> Response:
+    kinds = {"m3u": "audio/x-mpegurl", "csv": "text/csv; charset=utf-8", "json": "application/json"}
+    if form == "m3u":
+        body = _playlist(hits)
+    elif form == "csv":
+        body = _table(hits).encode()
+    else:
+        body = json.dumps([hit.as_json() for hit in hits], indent=2, ensure_ascii=False).encode()
+    headers = {"content-disposition": disposition(f"earmark.{form}")}
+    return Response(body, media_type=kinds[form], headers=headers)
+
+
+def _playlist(hits: list[Hit]) -> bytes:
+    from earmark.search.take import write_m3u
+
+    with scratch() as folder:
+        write_m3u(hits, folder / "hits.m3u")
+        return (folder / "hits.m3u").read_bytes()
+
+
+def _table(hits: list[Hit]) -> str:
+    out = io.StringIO()
+    columns = ["path", "start_s", "end_s", "score", "cosine", "named", "duration_s", "rate", "channels", "tags"]
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\r\n")
+    writer.writeheader()
+    for hit in hits:
+        row = hit.as_json()
+        writer.writerow({**row, "tags": "; ".join(row["tags"])})
+    return out.getvalue()
+
+
+def _cut(path: Path, start_s: float, end_s: float, to: Path) -> Path:
+    from earmark.search.take import cut
+
+    return cut(path, start_s, end_s, to)
+
+
+def _cut_of(request: Request, file: Indexed, path: Path, start_s: float, end_s: float) -> Response:
+    """The response that sends a part of a file."""
+    end_s = min(end_s, file.duration_s)
+    if not 0 < end_s - start_s <= LONGEST_CUT_S:
+        what = f"from {start_s:g} to {end_s:g} s; expected a part of 0 to {file.duration_s:g} s"
+        raise HTTPException(422, f"{what}, of {LONGEST_CUT_S:g} s at most.")
+    with scratch() as folder:
+        made = _cut(path, start_s, end_s, folder / f"cut{path.suffix}")
+        name = f"{path.stem}_{start_s:.3f}-{end_s:.3f}{made.suffix}"
+        descriptor = os.open(made, os.O_RDONLY | os.O_CLOEXEC)  # which outlives the name
+    return _bytes(request, descriptor, name)

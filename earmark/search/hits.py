@@ -1,0 +1,115 @@
+"""Hits made of an index's rows: a file's regions, and near-duplicates behind the best of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.search.copies import NEAR, NEAR_S, folded
+from earmark.search.nearest import Wanted
+from earmark.search.query import Hit, Region, Vector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OTHERS = 4
+"""Regions of a file shown beside its best."""
+AS_NEAR = 0.95
+"""The cosine of the first windows of near-duplicates, at least: others are not compared by their prints."""
+
+
+class Candidate(NamedTuple):
+    """A file that may become a hit."""
+
+    hit: Hit
+    first: Vector
+    """Of its first window, [dim]."""
+
+
+def candidates(
+    rows: pa.Table, vectors: Vector, wanted: Wanted, scores: Mapping[str, float], named: set[str]
+) -> list[Candidate]:
+    """The files as hits, in the order of `scores`; `rows` and `vectors` [window, dim] are those of their windows."""
+    ids = rows["file_id"].to_pylist()
+    places: dict[str, list[int]] = {}
+    for place, file_id in enumerate(ids):
+        places.setdefault(file_id, []).append(place)
+    spans = np.stack([rows["start_s"].to_numpy(), rows["end_s"].to_numpy()], axis=1)
+    windows = rows["window"].to_numpy()
+    ranks, cosines = wanted.scores(vectors), vectors @ wanted.towards
+    found = []
+    for file_id, score in scores.items():
+        if file_id not in places:
+            continue
+        own = np.array(places[file_id])
+        first = int(own[np.argmin(windows[own])])
+        own = own[np.argsort(-ranks[own], kind="stable")]
+        regions = _apart(spans[own], cosines[own])
+        facts = rows.slice(first, 1).to_pylist()[0]
+        found.append(Candidate(_hit(facts, regions, score, file_id in named), vectors[first]))
+    return found
+
+
+def _hit(facts: Mapping[str, Any], regions: Sequence[Region], score: float, named: bool) -> Hit:
+    return Hit(
+        file_id=facts["file_id"],
+        path=Path(os.fsdecode(facts["path"])),
+        shown=facts["shown"],
+        best=regions[0],
+        score=score,
+        named=named,
+        duration_s=facts["duration_s"],
+        rate=facts["rate"],
+        channels=facts["channels"],
+        words=facts["words"],
+        tags=tuple(facts["tags"]),
+        others=tuple(regions[1:]),
+        content=facts["content"],
+    )
+
+
+def _apart(spans: Vector, cosines: Vector) -> list[Region]:
+    """The first region, and the next ones of which none overlaps an earlier one."""
+    kept: list[Region] = []
+    for (start, end), cosine in zip(spans.tolist(), cosines.tolist(), strict=True):
+        if all(end <= each.start_s or start >= each.end_s for each in kept):
+            kept.append(Region(start, end, cosine))
+            if len(kept) > OTHERS:
+                break
+    return kept
+
+
+def fold(found: Sequence[Candidate], prints_of: Callable[[Sequence[str]], Mapping[str, bytes]]) -> list[Hit]:
+    """The hits in order, near-duplicates behind the first of them.
+
+    Only files whose first windows are near each other are compared by their prints, which are read for them alone.
+    """
+    if not found:
+        return []
+    near = _may_be_copies(found)
+    some = [found[place].hit.file_id for place in np.flatnonzero(near.any(axis=1)).tolist()]
+    prints = prints_of(some) if some else {}
+    kept: dict[int, Hit] = {}
+    for place, each in enumerate(found):
+        for earlier in np.flatnonzero(near[place, :place]).tolist():
+            if earlier in kept and len(one := folded([kept[earlier], each.hit], prints)) == 1:
+                kept[earlier] = one[0]
+                break
+        else:
+            kept[place] = each.hit
+    return list(kept.values())
+
+
+def _may_be_copies(found: Sequence[Candidate]) -> NDArray[np.bool_]:
+    """[hit, hit]: whether two have about the same length, and first windows that are near each other."""
+    firsts = np.stack([each.first for each in found])
+    lengths = np.array([each.hit.duration_s for each in found])
+    allowed = np.maximum(NEAR_S, NEAR * np.maximum.outer(lengths, lengths))
+    near: NDArray[np.bool_] = (firsts @ firsts.T >= AS_NEAR) & (np.abs(np.subtract.outer(lengths, lengths)) <= allowed)
+    np.fill_diagonal(near, False)
+    return near

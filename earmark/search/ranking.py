@@ -1,0 +1,180 @@
+"""LanceDB's part: the indices of `windows`, filters as one condition of SQL, keywords, and fusion by rank."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from earmark.audio.decode import shown
+from earmark.search.query import Filters
+from earmark.search.store import Store
+
+if TYPE_CHECKING:
+    from lancedb.table import Table
+
+EXACT_BELOW = 100_000
+"""Windows: below, every one is looked at; from there on IVF_SQ finds the near ones."""
+K = 60
+"""Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): as LanceDB's RRFReranker has it."""
+LEAST_PART = 4
+"""Letters of a word that is looked for within longer ones."""
+SCALARS = {
+    **{"file_id": "BTree", "window": "Bitmap", "folder": "BTree", "duration_s": "BTree"},
+    **{"rate": "Bitmap", "channels": "Bitmap", "tags": "LabelList"},
+}
+"""Columns that are indexed from `EXACT_BELOW` windows on, and how: each filter then costs milliseconds."""
+PARTITIONS = re.compile(r"vector_in_(\d+)")
+"""The name of the vectors' index tells how many partitions it has."""
+OUTGROWN = 2
+"""So many times as many partitions would be right before they are made anew."""
+
+
+# Indices
+
+
+def prepare(store: Store) -> None:
+    """Makes the indices that the table lacks; those that are there are left to `Store.tidy`, which is quick."""
+    from lancedb import index as kinds
+
+    table = store.windows
+    there = _indexed(table)
+    if "words" not in there:
+        # ICU cuts words of every script; names are full of underscores, so at delimiters too
+        table.create_index("words", config=kinds.FTS(base_tokenizer="icu/split", stem=True, remove_stop_words=False))
+    if (rows := table.count_rows()) < EXACT_BELOW:
+        return
+    for column, kind in SCALARS.items():
+        if column not in there:
+            table.create_index(column, config=getattr(kinds, kind)())
+    before, right = partitions(table), math.isqrt(rows)
+    if right > OUTGROWN * before:
+        config = kinds.IvfSq(distance_type="dot", num_partitions=right, sample_rate=64, max_iterations=20)
+        table.create_index("vector", config=config, name=f"vector_in_{right}")
+        for name in _vector_indices(table):
+            if name != f"vector_in_{right}":
+                table.drop_index(name)
+
+
+def partitions(table: Table) -> int:
+    """Of the vectors' index; 0 where there is none."""
+    found = [PARTITIONS.fullmatch(name) for name in _vector_indices(table)]
+    return max((int(each[1]) for each in found if each), default=0)
+
+
+def _vector_indices(table: Table) -> list[str]:
+    return [each.name for each in table.list_indices() if each.columns == ["vector"]]
+
+
+def _indexed(table: Table) -> set[str]:
+    """The columns that have an index."""
+    return {column for each in table.list_indices() for column in each.columns}
+
+
+# Filters
+
+
+def condition(filters: Filters) -> str:
+    """The filters in SQL; empty where all files pass."""
+    parts = []
+    if filters.longest_s is not None:
+        parts.append(f"duration_s <= {float(filters.longest_s)!r}")
+    if filters.shortest_s is not None:
+        parts.append(f"duration_s >= {float(filters.shortest_s)!r}")
+    if filters.folder:
+        parts.append(_below(filters.folder))
+    parts += [f"array_has(tags, {quoted(tag.lower())})" for tag in filters.tags]
+    for column, values in (("rate", filters.rates), ("channels", filters.channels)):
+        if values:
+            parts.append(f"{column} IN ({', '.join(str(int(value)) for value in values)})")
+    return " AND ".join(parts)
+
+
+def _below(folder: str) -> str:
+    """Files below an absolute folder, or below any folder that ends so, whatever its case."""
+    name = shown(folder).rstrip("/")
+    if name.startswith("/") or not name:
+        return f"(folder = {quoted(name or '/')} OR starts_with(folder, {quoted(name + '/')}))"
+    return f"strpos(lower(concat(folder, '/')), {quoted('/' + name.strip('/').lower() + '/')}) > 0"
+
+
+def quoted(text: str) -> str:
+    """The text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def both(*conditions: str) -> str:
+    """All of the conditions; empty ones ask nothing."""
+    return " AND ".join(f"({each})" for each in conditions if each)
+
+
+# Keywords
+
+
+def has_keywords(table: Table) -> bool:
+    """Whether the words that files carry are indexed."""
+    return "words" in _indexed(table)
+
+
+def keyword_tiers(table: Table, words: str, where: str, most: int, *, within: bool) -> list[dict[str, float]]:
+    """Files (ids) by what of the words they carry, with BM25's score: first those with all words, then those with some.
+
+    Where no file holds all of them as words, and `within`, those that hold them within longer ones stand first
+    ("beat" in "loopbreakbeat"); all texts are looked through for that.
+    """
+    from lancedb.query import FullTextOperator
+
+    whole = _matching(table, words, where, most, FullTextOperator.AND)
+    if within and not whole:
+        whole = _within(table, words, where, most)
+    if len(words.split()) == 1:
+        return [whole]
+    some = _matching(table, words, where, most, FullTextOperator.OR)
+    return [whole, {file_id: score for file_id, score in some.items() if file_id not in whole}]
+
+
+def holding(table: Table, words: str, where: str) -> set[str]:
+    """Files (ids) that carry all of the words."""
+    from lancedb.query import FullTextOperator
+
+    return set(_matching(table, words, where, None, FullTextOperator.AND))
+
+
+def _matching(table: Table, words: str, where: str, most: int | None, operator: Any) -> dict[str, float]:
+    from lancedb.query import MatchQuery
+
+    match = MatchQuery(words, "words", operator=operator)  # type: ignore[call-arg]  # pydantic's defaults
+    asked = table.search(match, query_type="fts")
+    asked = asked.where(where) if where else asked
+    rows = asked.select(["file_id", "_score"]).limit(most or table.count_rows()).to_arrow()
+    return dict(zip(rows["file_id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
+
+
+def _within(table: Table, words: str, where: str, most: int) -> dict[str, float]:
+    parts = re.findall(r"\w+", words.lower())
+    if not parts or min(map(len, parts)) < LEAST_PART:
+        return {}
+    holds = [f"strpos(lower(words), {quoted(part)}) > 0" for part in parts]
+    rows = table.search().where(both("window = 0", where, *holds)).select(["file_id"]).limit(most).to_arrow()
+    return dict.fromkeys(rows["file_id"].to_pylist(), 0.0)
+
+
+# Fusion
+
+
+def in_order(tiers: Sequence[Mapping[str, float]], cosines: Mapping[str, float]) -> list[str]:
+    """Files by tier, then by BM25's score, ties by the cosine."""
+    ranked: list[str] = []
+    for tier in tiers:
+        ranked += sorted(tier, key=lambda each: (-round(tier[each], 4), -cosines.get(each, -1.0)))
+    return ranked
+
+
+def fused(*rankings: Sequence[str]) -> dict[str, float]:
+    """Σ 1 / (K + rank) over the rankings that hold the file, best first; ties in the order of the first ranking."""
+    sums: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, file_id in enumerate(ranking, start=1):
+            sums[file_id] = sums.get(file_id, 0.0) + 1 / (K + rank)
+    return dict(sorted(sums.items(), key=lambda each: -each[1]))

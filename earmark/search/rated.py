@@ -1,0 +1,311 @@
+"""The listener's own ratings of what a search found, kept as a collection that `earmark train` reads.
+
+    history.csv    every rating as it was given, a row each, added to and never changed: what is kept for certain
+    clips.csv, captions.csv, ratings.csv, collection.toml
+                   the collection, made from the history: the last rating of each rater, query and clip
+    sounds/        the rated windows of long files, cut once
+
+A query is the caption of the clip that was rated best for it: its clip is of the split `development`; clips that no
+query fits best are of `development-lists`, and stand in rated lists alone. Whoever trains with `relevance =
+"captions+ratings"` lets the ratings overrule that choice. Clips that come from one file are of one group.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from earmark.data.collection import LISTS, Caption, Clip, Collection, relative_path
+from earmark.data.rows import is_blank, plain_number
+from earmark.errors import DataError
+from earmark.files import LOCK, read_table
+from earmark.relevance import Rating
+
+HISTORY, SOUNDS = "history.csv", "sounds"
+SPLIT = "development"
+LONGEST_QUERY = 1000
+"""Letters."""
+Key = tuple[str, str, str]
+"""Rater, query as it is compared, clip."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What was heard: a window of an indexed file."""
+
+    path: Path
+    file_id: str
+    content: str
+    """SHA-256 of the file's bytes, hex: what the sound is known by, wherever it lies."""
+    start_s: float
+    end_s: float
+    duration_s: float
+    """Of the file."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the file."""
+        return self.start_s <= 0 and self.end_s >= self.duration_s - 1e-3
+
+    @property
+    def clip_id(self) -> str:
+        """The same for the same bytes and times."""
+        times = "" if self.whole else f"-{round(1000 * self.start_s)}-{round(1000 * self.end_s)}"
+        return f"{self.content[:20]}{times}"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A row of history.csv."""
+
+    rater_id: str
+    text: str
+    """The query, its blanks made single."""
+    clip_id: str
+    rating: str
+    """0–100, or empty where the rater took it back."""
+    path: str
+    """Of the clip, from the folder."""
+    file_id: str
+    start_s: str
+    end_s: str
+    group: str
+    stratum: str
+    """How what was shown had been found: `search` by words and names, `search-embedding`, `search-like`."""
+    rank: str
+    """Its place among what was shown, from 1."""
+    played_s: str
+    """Seconds that the rater had listened."""
+    cosine: str
+    """Between query and clip, as the model had it."""
+    model: str
+    """Fingerprint of the index's model."""
+    rated_at: str
+    """UTC, ISO 8601; the last column, so that a row that ends in Z is whole."""
+
+    @property
+    def key(self) -> Key:
+        """What one rating stands for: the last one of a key counts."""
+        return (self.rater_id, self.text.casefold(), self.clip_id)
+
+
+COLUMNS = tuple(field.name for field in fields(Mark))
+SHOWN_COLUMNS = ("rank", "cosine", "model", "rated_at")
+"""Columns of ratings.csv beside those that every collection knows."""
+
+
+def query_text(words: str) -> str:
+    """The words as a caption: blanks made single. Raises `DataError` where nothing of them can be seen, or too much."""
+    text = " ".join(words.split())
+    if is_blank(text):
+        raise DataError(f"the words are blank ({words[:40]!r}); a rating needs the words that it is for.")
+    if len(text) > LONGEST_QUERY:
+        raise DataError(f"words of {len(text):,} letters; expected at most {LONGEST_QUERY:,}.")
+    return text
+
+
+class Rated:
+    """The ratings in a folder, safe under several threads and several processes."""
+
+    def __init__(self, folder: Path, cut: Callable[[Path, float, float, Path], Path]) -> None:
+        """`cut` (path, start, end, to) writes a part of a sound and tells where: the ending is its own choice."""
+        self.folder = folder
+        self._cut = cut
+        self._lock = threading.Lock()
+        self._marks: dict[Key, Mark] = {}
+        self._read_bytes = 0
+        if (folder / HISTORY).exists():
+            with self._alone():
+                self._write_collection()
+
+    def rate(
+        self,
+        region: Region,
+        words: str,
+        rating: float | None,
+        rater_id: str,
+        *,
+        stratum: str,
+        rank: int | None = None,
+        played_s: float | None = None,
+        cosine: float | None = None,
+        model: str = "",
+    ) -> None:
+        """Keeps the rating of a region for words, 0–100; None takes an earlier one back.
+
+        Raises `DataError` where the words are blank, the rating is out of range, or the sound cannot be cut.
+        """
+        text = query_text(words)
+        if rating is not None and not 0 <= rating <= 100:
+            raise DataError(f"rating {rating:g}; expected 0–100, or none.")
+        with self._alone():
+            mark = Mark(
+                rater_id=rater_id,
+                text=text,
+                clip_id=region.clip_id,
+                rating="" if rating is None else f"{rating:g}",
+                path="" if rating is None else self._path_of(region),
+                file_id=region.file_id,
+                start_s=f"{region.start_s:.3f}",
+                end_s=f"{region.end_s:.3f}",
+                group=region.content[:20],
+                stratum=stratum,
+                rank="" if rank is None else str(rank),
+                played_s="" if played_s is None else f"{max(0.0, played_s):.2f}",
+                cosine="" if cosine is None else f"{cosine:.4f}",
+                model=model,
+                rated_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            )
+            self._append(mark)
+            self._write_collection()
+
+    def own(self, words: str, rater_id: str) -> list[Mark]:
+        """What this rater said of these words, as it stands."""
+        if not (self.folder / HISTORY).exists():
+            return []
+        with self._alone():
+            text = " ".join(words.split()).casefold()
+            return [mark for key, mark in self._marks.items() if key[:2] == (rater_id, text) and mark.rating]
+
+    def __len__(self) -> int:
+        return sum(bool(mark.rating) for mark in self._marks.values())
+
+    # The history
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """For this thread of this process alone, with all that others have added."""
+        with self._lock:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = (self.folder / LOCK).open("w")
+            except OSError as error:
+                raise DataError(
+                    f"{self.folder}: cannot be written ({error.strerror}). Name another --ratings."
+                ) from error
+            with lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._read_on()
+                yield
+
+    def _read_on(self) -> None:
+        """Reads the history where it is longer than what was read."""
+        path = self.folder / HISTORY
+        size = path.stat().st_size if path.exists() else 0
+        if size == self._read_bytes:
+            return
+        self._marks = {}
+        for row in read_table(path, COLUMNS)[1]:
+            mark = Mark(**{name: row.cells[name] for name in COLUMNS})
+            if _is_sound(mark):
+                self._marks[mark.key] = mark  # in the place of an earlier one
+        self._read_bytes = size
+
+    def _append(self, mark: Mark) -> None:
+        """Adds a row, and returns once the disk has it."""
+        path = self.folder / HISTORY
+        line = _line(asdict(mark))
+        with path.open("ab+") as file:
+            if not file.tell():
+                line = ",".join(COLUMNS) + "\n" + line
+            else:
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else "\n" + line  # a row that was cut by a power failure
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            self._read_bytes = file.tell()
+        self._marks[mark.key] = mark
+
+    # The collection
+
+    def _path_of(self, region: Region) -> str:
+        """The clip's file, from the folder: the sound itself where it is short, else a window that is cut from it."""
+        path = relative_path(region.path, self.folder)
+        if region.whole and _can_stand_in_csv(path):
+            return path
+        sounds = self.folder / SOUNDS
+        kept = next(sounds.glob(f"{region.clip_id}.*"), None)
+        if kept is None:
+            sounds.mkdir(exist_ok=True)
+            kept = self._cut(region.path, region.start_s, region.end_s, sounds / f"{region.clip_id}.wav")
+        return relative_path(kept, self.folder)
+
+    def _write_collection(self) -> None:
+        """Makes the tables of the collection from the history; clips before captions before ratings."""
+        marks = [mark for mark in self._marks.values() if mark.rating]
+        owners = {caption: _best(each) for caption, each in _by_text(marks).items()}
+        captioned = set(owners.values())
+        clips = {mark.clip_id: mark for mark in marks}
+        first = {mark.text.casefold(): mark.text for mark in reversed(marks)}
+        Collection(
+            self.folder,
+            [
+                Clip(clip, mark.path, SPLIT if clip in captioned else SPLIT + LISTS, mark.group)
+                for clip, mark in clips.items()
+            ],
+            [Caption(_caption_id(text), owner, first[text]) for text, owner in owners.items()],
+            [_rating(mark) for mark in marks],
+            name=f"ratings of {self.folder.resolve().parent.name}",
+            about={"about": "a listener's own ratings of what earmark's search found; made from history.csv"},
+        ).write()
+
+
+def _line(cells: Mapping[str, str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow([cells[name] for name in COLUMNS])
+    return out.getvalue()
+
+
+def _is_sound(mark: Mark) -> bool:
+    """Whether the row is whole and says something."""
+    rating = mark.rating == "" or plain_number(mark.rating, 0, 100) is not None
+    return rating and mark.rated_at.endswith("Z") and bool(mark.clip_id and mark.rater_id) and not is_blank(mark.text)
+
+
+def _can_stand_in_csv(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return path.isprintable()
+
+
+def _by_text(marks: list[Mark]) -> dict[str, list[Mark]]:
+    found: dict[str, list[Mark]] = {}
+    for mark in marks:
+        found.setdefault(mark.text.casefold(), []).append(mark)
+    return found
+
+
+def _best(marks: list[Mark]) -> str:
+    """The clip whose mean rating is highest; of equal ones that which was rated first."""
+    ratings: dict[str, list[float]] = {}
+    for mark in marks:
+        ratings.setdefault(mark.clip_id, []).append(float(mark.rating))
+    return max(ratings, key=lambda clip: sum(ratings[clip]) / len(ratings[clip]))
+
+
+def _caption_id(text: str) -> str:
+    return "q-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _rating(mark: Mark) -> Rating:
+    return Rating(
+        caption_id=_caption_id(mark.text.casefold()),
+        clip_id=mark.clip_id,
+        rating=float(mark.rating),
+        rater_id=mark.rater_id,
+        played_s=float(mark.played_s) if mark.played_s else None,
+        stratum=mark.stratum,
+        more={name: getattr(mark, name) for name in SHOWN_COLUMNS},
+    )

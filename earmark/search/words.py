@@ -1,0 +1,119 @@
+"""The words that a file carries: its name, its folders, and what is written in it.
+
+Names are split where a new word begins (`ClonkDie_02` → "clonk die 02"). Of what is written in files are taken title,
+album, genre, comment, description, keywords, category and the like: ID3, Vorbis comments, MP4, APE, ASF, and of
+WAV and AIFF the chunks LIST/INFO, bext, iXML, NAME and ANNO. UCS ids are spelled out (`ucs.py`). Artists are left out:
+who made a sound tells nothing of how it sounds, and makers' names are words ("Boom", "Rain").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from earmark.search.fields import fields, text_of
+from earmark.search.ucs import category_of, category_of_id
+
+MOST_WORDS, MOST_TAGS = 4000, 64
+"""Characters of all words, and how many tags."""
+MOST_TAG = 60
+"""Characters of a tag: longer ones are sentences."""
+
+_TEXTS = {
+    *("title", "nam", "inam", "tit1", "tit2", "tit3", "tt1", "tt2", "tt3", "subtitle", "grp", "grouping", "tracktitle"),
+    *("album", "alb", "talb", "tal", "albumtitle", "iprd", "project", "scene"),
+    *("comment", "comments", "cmt", "comm", "com", "icmt", "note", "notes"),
+    *("description", "desc", "ldes", "isbj", "subject", "bext_bwf_description", "bwf_description"),
+    *("fxname", "instrument"),
+}
+"""Fields whose text counts as words."""
+_TAGS = {
+    *("genre", "gen", "tcon", "tco", "ignr", "subgenre", "mood", "tmoo"),
+    *("keywords", "keyword", "keyw", "ikey", "tags", "tkwd", "mediacategory"),
+    *("category", "catg", "tcat", "subcategory", "usercategory", "vendorcategory", "contenttype"),
+}
+"""Fields whose parts, between `;`, `,` and `/`, are tags, and words too."""
+_IDS = {"catid"}
+"""Fields that hold an id of the Universal Category System."""
+
+
+class Carried(NamedTuple):
+    """What is written in and around a file."""
+
+    words: str
+    """One text for a full-text index, at most `MOST_WORDS` characters."""
+    tags: tuple[str, ...]
+    """Lower case, each once, at most `MOST_TAGS`."""
+
+
+def carried(path: Path, below: Path) -> Carried:
+    """The words and tags of a file; the names of the folders between `below` and the file count.
+
+    Never raises: of a tag that is damaged counts what could be read.
+    """
+    name, folders = _names(path, below)
+    words = [split_name(name), *map(split_name, folders), " ".join(category_of(name))]
+    tags = list(category_of(name))
+    for field in fields(path):
+        if field.name in _IDS:
+            category = category_of_id(field.text.strip())
+            words.append(" ".join(category))
+            tags += category
+        elif field.name in _TEXTS or field.name in _TAGS:
+            words.append(field.text)
+            tags += re.split(r"[;,/\n]", field.text) if field.name in _TAGS else []
+    return Carried(_joined(words), _cleaned(tags))
+
+
+def _joined(words: Iterable[str]) -> str:
+    """The texts in one, each once, as many as fit."""
+    seen: dict[str, str] = {}
+    for text in words:
+        text = clean(text)
+        if text:
+            seen.setdefault(text.casefold(), text)
+    return "; ".join(seen.values())[:MOST_WORDS].rstrip()
+
+
+def _cleaned(tags: Iterable[str]) -> tuple[str, ...]:
+    cleaned = (clean(tag).lower() for tag in tags)
+    return tuple(dict.fromkeys(tag for tag in cleaned if 1 < len(tag) <= MOST_TAG))[:MOST_TAGS]
+
+
+def clean(text: str) -> str:
+    """The text in one line: NFC, without control characters, white space single."""
+    text = unicodedata.normalize("NFC", text)
+    return " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
+
+
+# Names
+
+
+def _names(path: Path, below: Path) -> tuple[str, list[str]]:
+    """The file's name without its ending, and the names of the folders between."""
+    parts = path.relative_to(below).parts if path.is_relative_to(below) else ()
+    return text_of(os.fsencode(path.stem)), [text_of(os.fsencode(part)) for part in parts[:-1]]
+
+
+def split_name(name: str) -> str:
+    """The words of a name, lower case, and behind them the pieces that were split, whole.
+
+    Split is at marks and white space, where a capital follows a small letter (`ClonkDie`) or stands before one in a row
+    of capitals (`RBird`), and between digits and two letters or more (`kick01`, but not `3D`).
+    """
+    name = unicodedata.normalize("NFC", name)
+    pieces = "".join(mark if unicodedata.category(mark)[0] in "LNM" else " " for mark in name).split()
+    split = [re.sub(r"\s+", " ", _BORDER.sub(" ", piece)).strip() for piece in pieces]
+    whole = [piece for piece, parts in zip(pieces, split, strict=True) if " " in parts]
+    return " ".join([*split, *whole]).lower()
+
+
+_SMALL, _CAPITAL, _LETTER = "[a-zß-öø-ÿ]", "[A-ZÀ-ÖØ-Þ]", r"[^\W\d_]"
+_BORDER = re.compile(
+    f"(?<={_SMALL})(?={_CAPITAL})|(?<={_CAPITAL})(?={_CAPITAL}{_SMALL})"
+    rf"|(?<=\d)(?={_LETTER}{{2}})|(?<={_LETTER}{{2}})(?=\d)"
+)

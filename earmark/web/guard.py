@@ -1,0 +1,191 @@
+"""Who is answered, and what browsers are told never to do.
+
+- On loopback only names of this machine are answered, so that no page of another site can reach us by letting its own
+  name point here (DNS rebinding). Elsewhere a token is asked for, which is kept as a cookie after the first visit.
+- Pages of other sites neither write (their `Origin`) nor read (`Sec-Fetch-Site`).
+- A body is refused when it is larger than a form of ours; routes that take files read their own bound.
+- A strict content policy: what is not served from here is not loaded, and no script or style stands in a page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+LOCAL = ("localhost", "127.0.0.1", "::1")
+MOST_BODY = 64 << 10
+"""Bytes of a body that is no file."""
+KEPT_S = 30 * 24 * 3600
+"""Seconds that a browser keeps the token."""
+
+
+def new_token() -> str:
+    """A token that nobody guesses: 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that is bound there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Guard:
+    """An ASGI application that lets through to another what may pass.
+
+    `token` "" asks for none; then only names of this machine and `names` are answered. `uploads` are paths whose
+    bodies may be files.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str = "",
+        names: Iterable[str] = (),
+        uploads: Iterable[str] = (),
+        cookie: str = "earmark",
+    ) -> None:
+        self.app, self.token, self.cookie = app, token, cookie
+        self.names = {*LOCAL, *names}
+        self.uploads = frozenset(uploads)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or hands it on."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return  # no websockets
+        headers = Headers(scope=scope)
+        answer = self._refusal(scope, headers)
+        if answer is not None:
+            await answer(scope, receive, _with_headers(send))
+            return
+        if scope["path"] not in self.uploads:
+            receive = _bounded(receive)
+        await self.app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """What is answered instead, or None where the request may pass."""
+        host = headers.get("host", "")
+        if not self.token and _name(host) not in self.names:
+            what = f"host {host!r}; expected one of this machine ({', '.join(sorted(self.names))})."
+            return _refused(421, what)
+        if elsewhere := _from_elsewhere(scope["method"], headers, host):
+            return _refused(403, elsewhere)
+        if scope["path"] not in self.uploads and _stated_length(headers) > MOST_BODY:
+            return _refused(413, f"a body of more than {MOST_BODY:,} bytes.", {"connection": "close"})
+        return self._without_token(scope, headers) if self.token else None
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        """None where the token is there; where the address brings it, a way on that keeps it as a cookie."""
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = dict(query).get("token", "")
+        if given and self._is_token(given):
+            if scope["method"] not in ("GET", "HEAD"):
+                return None
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            onward = RedirectResponse("/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else ""), 303)
+            onward.set_cookie(self.cookie, given, max_age=KEPT_S, httponly=True, samesite="lax")
+            return onward
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(bearer.strip()):
+            return None
+        if self._is_token(cookie_of(headers, self.cookie)):
+            return None
+        what = (
+            "a token is needed. Open the address that `earmark serve` printed, or send `Authorization: Bearer TOKEN`."
+        )
+        return _refused(401, what, {"www-authenticate": "Bearer"})
+
+    def _is_token(self, given: str) -> bool:
+        """Compared in a time that tells nothing."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def cookie_of(headers: Headers, name: str) -> str:
+    """The value of a cookie, "" where there is none."""
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` header, without the port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _from_elsewhere(method: str, headers: Headers, host: str) -> str:
+    """Why a request of another site's page is refused; empty where it is not one."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    writes = method not in ("GET", "HEAD", "OPTIONS")
+    if writes and origin is not None and urlsplit(origin).netloc != host:
+        return f"a request of {origin[:100]!r}; only this server's own pages may write."
+    opens = headers.get("sec-fetch-mode") == "navigate" and not writes
+    if site not in ("same-origin", "none") and not opens:
+        return "a request of another site's page; only this server's own pages may ask."
+    return ""
+
+
+def _stated_length(headers: Headers) -> int:
+    stated = headers.get("content-length", "0")
+    return int(stated) if stated.isdecimal() else 0
+
+
+def _refused(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"detail": what}, status, headers)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The body, up to `MOST_BODY`."""
+    came = 0
+
+    async def bounded() -> Message:
+        nonlocal came
+        message = await receive()
+        came += len(message.get("body", b""))
+        if came > MOST_BODY:
+            raise HTTPException(413, f"a body of more than {MOST_BODY:,} bytes.", {"connection": "close"})
+        return message
+
+    return bounded
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sending
