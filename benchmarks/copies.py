@@ -30,7 +30,7 @@ import soxr
 from duplicates import quiet, synthesised
 
 from earmark.audio.decode import load, resampled
-from earmark.audio.fingerprint import RATE, fingerprint
+from earmark.audio.fingerprint import RATE
 from earmark.audio.recordings import listen, same_recordings
 from earmark.search.copies import PRINTED_S, alike, closeness, print_of
 
@@ -153,7 +153,6 @@ def speed(paths: list[Path]) -> None:
         for sound in sounds:
             make(sound)
         times.append(time.process_time() - begin)
-    fingerprint([])
     whole, resampling = seconds / times[1], times[0] / times[1]
     print(f"  a print at {whole:,.0f} times real time a core, decoding apart; {resampling:.0%} of it is resampling")
 

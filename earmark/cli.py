@@ -28,14 +28,15 @@ from earmark.errors import EarmarkError
 
 app = typer.Typer(
     name="earmark",
-    help="How well does a sound match words? Learns it from captions and from people's ratings, and measures it.",
+    help="How well does a sound match words? Learns it from captions and ratings, measures it, searches by it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode="markdown",
 )
 app.add_typer(data, name="data")
-for command in (learn.embed, learn.train, learn.evaluate, learn.compare, learn.experiment, analyse, score, index, search, serve):
+LEARNING = (learn.embed, learn.train, learn.evaluate, learn.compare, learn.experiment)
+for command in (*LEARNING, analyse, score, index, search, serve):
     app.command()(command)
 
 

@@ -3,9 +3,9 @@
     python -m earmark.demo FOLDER
 
 Generates soundscapes, trains by ListNet, by InfoNCE and by both together, and measures them beside the untrained
-model on clips that none of them has seen. Then it brings the joint model's cosines to ratings with intervals, and
-tells what people's ratings go with. Ends with exit code 1 where the joint model does not clearly beat the untrained
-one. What is there already from an earlier call is used again.
+model on clips that none of them has seen. Then it brings the joint model's cosines to ratings with intervals, tells
+what people's ratings go with, and searches those clips by words. Ends with exit code 1 where the joint model does not
+clearly beat the untrained one. What is there already from an earlier call is used again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ from earmark.learn.measured import evaluate_run
 from earmark.learn.recipe import Recipe
 from earmark.learn.train import train
 from earmark.measure.evaluate import Evaluation, compare
+from earmark.search.engine import Engine
+from earmark.search.index import build
+from earmark.search.query import Query
 
 CLIPS = 300
+FOUND = 3
+"""Sounds that are shown of a search."""
 LISTNET: dict[str, Any] = {"loss": "listnet", "temperature": 0.1, "relevance": "ratings"}
 INFONCE: dict[str, Any] = {"loss": "infonce"}
 RUNS: dict[str, tuple[int, list[dict[str, Any]]]] = {
@@ -88,6 +93,7 @@ def main(folder: Path) -> int:
         else "The joint model does NOT clearly beat the untrained one: something is wrong."
     )
     _analyse(collection, folder / "runs" / "joint", folder / "why")
+    _search(collection, folder / "runs" / "joint", folder / "index")
     return 0 if clearly else 1
 
 
@@ -108,6 +114,24 @@ def _analyse(collection: Collection, run: Path, out: Path) -> None:
         f"{measured['expected']['MSE']:.3f} on 0–1, of the best constant {measured['constant_here']['MSE']:.3f}"
     )
     console.say(f"What ratings go with ({counts(found.scopes[-1])}): {out / 'report.html'}")
+
+
+def _search(collection: Collection, run: Path, index: Path) -> None:
+    """The clips that training never saw, searched by a caption of one of them."""
+    gallery = collection.gallery("evaluation")
+    caption = next(each for each in collection.captions if each.clip_id == gallery[0].clip_id)
+    with console.progress() as progress:
+        # trained again, the run is another model: then the index is made anew
+        build([collection.audio_path(clip) for clip in gallery], index, model=str(run), rebuild=True, progress=progress)
+    answer = Engine(index).search(Query(words=caption.text, keywords=False, limit=FOUND))
+    texts = {each.clip_id: each.text for each in reversed(collection.captions)}
+    names = {collection.audio_path(clip).name: texts[clip.clip_id] for clip in gallery}
+    console.show_table(
+        ["sound", "cosine", "its first caption"],
+        [[hit.path.name, console.number(hit.best.score), names[hit.path.name]] for hit in answer.hits],
+        f"The first {len(answer.hits)} of {answer.searched} sounds that training never saw, searched by {caption.text!r}",
+    )
+    console.say(f"Search them yourself: earmark search {index} WORDS, or as a page: earmark serve {index}")
 
 
 def _show(evaluations: dict[str, Evaluation], collection: Collection) -> None:

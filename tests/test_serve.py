@@ -23,8 +23,8 @@ import soundfile
 from indices import NAMES, random_run, small_sounds, write_sound
 from starlette.testclient import TestClient
 
-from earmark.data.collection import Collection
 from earmark.commands.serve import serve
+from earmark.data.collection import Collection
 from earmark.errors import ConfigError, DataError, EarmarkError
 from earmark.search import rated as ratings
 from earmark.search.app import create_app

@@ -47,17 +47,10 @@ def serve(
 
         from earmark.search.app import create_app
         from earmark.search.engine import Engine
-        from earmark.web.guard import is_loopback, new_token
 
-        engine = Engine(index)
+        engine, token = Engine(index), _token(token, host)
         listening = _listening(host, port)
         port = listening.getsockname()[1]
-        if token is not None and not re.fullmatch("[A-Za-z0-9_-]{8,}", token):
-            raise ConfigError(
-                f"--token {token}: expected 8 letters, digits, - or _ at least. Leave it out for a new one."
-            )
-        if token is None:
-            token = "" if is_loopback(host) else new_token()
         app = create_app(engine, ratings=ratings, token=token, names=[host], cookie=f"earmark-{port}")
         torch.set_num_threads(1)  # many are answered at once, a core each; more threads would wait for each other
         engine.vector_of_words("a sound")  # the model is loaded before the first visitor waits for it
@@ -81,6 +74,17 @@ def _needs_uvicorn() -> Any:
     except ImportError as error:
         raise ConfigError(f"serving needs the extra `serve` (pip install 'earmark[serve]'): {error}.") from error
     return uvicorn
+
+
+def _token(token: str | None, host: str) -> str:
+    """What visitors must bring; "" for nothing. Raises `ConfigError` where it could be guessed."""
+    from earmark.web.guard import is_loopback, new_token
+
+    if token is None:
+        return "" if is_loopback(host) else new_token()
+    if not re.fullmatch("[A-Za-z0-9_-]{8,}", token):
+        raise ConfigError(f"--token {token}: expected 8 letters, digits, - or _ at least. Leave it out for a new one.")
+    return token
 
 
 def _listening(host: str, port: int) -> socket.socket:

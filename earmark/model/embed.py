@@ -23,12 +23,12 @@ from earmark.data.collection import VECTOR_FILES, Collection, VectorTable
 from earmark.errors import DataError, Problem
 from earmark.model import hub
 from earmark.model.audio_towers import is_named
-from earmark.model.dual_encoder import RunTexts, frozen_tower, is_run, text_encoder
+from earmark.model.dual_encoder import frozen_tower, is_run, text_option
 from earmark.model.frozen import Frozen
 from earmark.model.pretrained import find
 from earmark.model.reading import Place, place_of, read_one
 from earmark.model.stored import named_models
-from earmark.model.text_encoders import Progress, SentenceEncoder
+from earmark.model.text_encoders import Progress
 from earmark.model.towers import best_device
 from earmark.workers import interrupts_put_off, process_pool
 
@@ -68,7 +68,7 @@ def embed(
     """
     name = str(Path(name).resolve()) if is_run(name) else name  # a run is found again from any folder
     frozen = frozen_tower(name)
-    texts = _texts(text or (name if _embeds_texts(name) else TEXT_MODEL))
+    texts = text_option(text or (name if _embeds_texts(name) else TEXT_MODEL))
     _ = frozen.size  # what is wrong with the model is told before the work begins
     ids = [clip.clip_id for clip in collection.clips]
     made = dict(zip(ids, _embed_clips(frozen, collection, jobs, progress), strict=True))
@@ -100,13 +100,6 @@ def embed(
         written.write_about()
     odd = [Problem(f"clip {clip!r}", what) for clip, each in made.items() for what in each.odd]
     return Embedded(written, texts.name, problems, odd)
-
-
-def _texts(name: str) -> SentenceEncoder | RunTexts:
-    try:
-        return text_encoder(name)
-    except DataError as error:
-        raise DataError(f"{error} Or name another model of texts: --text all-MiniLM-L6-v2, say.") from error
 
 
 @contextmanager

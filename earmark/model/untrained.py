@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from earmark.errors import ConfigError
 from earmark.model import hub
 from earmark.model.audio_towers import TOWERS, AudioConfig, is_named
-from earmark.model.dual_encoder import DualEncoder, text_encoder
+from earmark.model.dual_encoder import DualEncoder, text_option
 from earmark.model.heads import Bridge
 from earmark.model.pretrained import find
 from earmark.model.settings import DualEncoderConfig, ModelConfig
@@ -46,7 +46,7 @@ def untrained_settings(name: str, text: str = "") -> DualEncoderConfig:
     else:
         encoder, audio = name, AudioConfig(encoder=name, train=False, residual=RESIDUAL)
     return DualEncoderConfig(
-        ModelConfig(dim=text_encoder(encoder).dim), audio, TextConfig(encoder=encoder, residual=RESIDUAL)
+        ModelConfig(dim=text_option(encoder).dim), audio, TextConfig(encoder=encoder, residual=RESIDUAL)
     )
 
 

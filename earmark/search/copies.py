@@ -1,15 +1,16 @@
 """Near-duplicates among what was found: a print of each file's beginning, and hits folded behind the first of a kind.
 
-A print is the fingerprint (`audio/fingerprint.py`) of a file's first ten seconds: the same sound as WAV, FLAC, MP3 or
-Ogg, resampled, louder or trimmed by some milliseconds has nearly the same one. Excerpts, and copies with much silence
-before them, are another matter (`audio/recordings.py` finds those, by the waveforms). Bounds and what they reach:
-`benchmarks/copies.py`.
+A print tells of a file's first ten seconds: their fingerprint (`audio/fingerprint.py`), and the waveform from the first
+sound on, as much of it as there is room for. The same sound as WAV, FLAC, MP3 or Ogg, resampled, louder or trimmed by
+some milliseconds has nearly the same fingerprint, and its waveform is the same by `audio/likeness.py`, which tells two
+strokes of one bell and two beeps apart. Excerpts, and copies with seconds of silence before them, are another matter
+(`audio/recordings.py` finds those). Bounds and what they reach: `benchmarks/copies.py`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,24 +19,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.decode import resampled
-from earmark.audio.fingerprint import DELAY, RATE, Samples, Words, fingerprint
+from earmark.audio.fingerprint import DELAY, HOP, RATE, WINDOW, Samples, Words, fingerprint
+from earmark.audio.likeness import Likeness, likeness
 from earmark.search.query import Hit
 
 PRINTED_S = 10.0
 """Seconds of a file's beginning that its print tells of."""
+MOST_BYTES = 8192
+"""Of a print."""
 FORMAT = 1
 """The first byte of a print."""
-HEAD = struct.Struct("<BI")
-"""The format and the samples at `RATE` Hz; a word of four bytes a frame follows, then a bit a frame: is it loud?"""
+HEAD = struct.Struct("<BIHI")
+"""The format, samples at `RATE` Hz, frames, and the sample with which the waveform begins.
+
+A word of four bytes a frame follows, a bit a frame (is it loud?), and the waveform, a byte a sample, its peak ±127.
+"""
 REACH = 16
 """Frames (8 ms each) by which one may begin before the other, beside the difference of their lengths."""
 SAME = 0.6
-"""The least closeness of copies. Different recordings reach .5 at most, and copies seldom less than .75."""
-LEAST_BITS = 50
-"""Bits that copies share at least, 1 in 50 of a second of noise: of less (a beep) nothing is said."""
+"""The least closeness of fingerprints: different recordings seldom reach .5, copies seldom less than .75."""
 LEAST_SHARE = 0.5
 """Of the bits of either print, so many must lie in what the two have in common."""
-NEAR_S, NEAR = 0.3, 0.02
+ONSET = 0.1
+"""A sound begins where it reaches that share of its peak (−20 dB), and its waveform is kept from 64 ms before on."""
+NEAR_S, NEAR = 0.1, 0.02
 """Seconds by which the durations of copies differ, and the share of the longer one, at most."""
 
 
@@ -43,21 +50,37 @@ NEAR_S, NEAR = 0.3, 0.02
 
 
 def print_of(blocks: Iterable[Samples], rate: int) -> bytes:
-    """What the sound's first `PRINTED_S` seconds are known by, at most 5.2 KB; blocks [sample] mono at `rate` Hz.
+    """What the sound's first `PRINTED_S` seconds are known by; blocks [sample] mono at `rate` Hz.
 
     No block is taken beyond those seconds.
     """
-    first = np.concatenate([np.zeros(0, np.float32), *_first(blocks, round(PRINTED_S * rate))])
-    found = fingerprint([resampled(first, rate, RATE)] if len(first) else [])
-    return HEAD.pack(FORMAT, found.samples) + found.words.astype("<u4").tobytes() + np.packbits(found.loud).tobytes()
+    samples = _beginning(blocks, rate)
+    found = fingerprint([samples])
+    told = found.words.astype("<u4").tobytes() + np.packbits(found.loud).tobytes()
+    start, wave = _piece(samples, MOST_BYTES - HEAD.size - len(told))
+    return HEAD.pack(FORMAT, len(samples), len(found.words), start) + told + wave.tobytes()
 
 
-def _first(blocks: Iterable[Samples], samples: int) -> Iterator[Samples]:
+def _piece(samples: Samples, size: int) -> tuple[int, NDArray[np.int8]]:
+    """So many samples from the onset on, in a byte each, and the first one's place; sooner where the sound is short."""
+    loudness = np.abs(samples)
+    onset = int(np.argmax(loudness >= ONSET * loudness.max())) if len(samples) else 0
+    start = max(0, min(onset - WINDOW, len(samples) - size))
+    wave = samples[start : start + size]
+    peak = max(float(np.abs(wave).max(initial=0)), float(np.finfo(np.float32).tiny))
+    return start, np.round(127 * (wave / peak)).astype(np.int8)
+
+
+def _beginning(blocks: Iterable[Samples], rate: int) -> Samples:
+    """The first `PRINTED_S` seconds, or all there is, at `RATE` Hz."""
+    held, missing = [np.zeros(0, np.float32)], round(PRINTED_S * rate)
     for block in blocks:
-        yield block[:samples]
-        samples -= len(block)
-        if samples <= 0:
-            return
+        held.append(block[:missing])
+        missing -= len(block)
+        if missing <= 0:
+            break
+    first = np.concatenate(held)
+    return resampled(first, rate, RATE) if len(first) else first
 
 
 class _Print(NamedTuple):
@@ -68,6 +91,10 @@ class _Print(NamedTuple):
     ones: NDArray[np.int64]
     """How many bits the frames before each frame have set, and at last all."""
     seconds: float
+    start: int
+    """The sample with which the waveform begins."""
+    wave: Samples
+    """±1."""
 
 
 @lru_cache(maxsize=1024)
@@ -75,12 +102,15 @@ def _read(made: bytes) -> _Print | None:
     """None where it is no print, or one of another version."""
     if len(made) < HEAD.size or made[0] != FORMAT:
         return None
-    _, samples = HEAD.unpack_from(made)
-    frames = (len(made) - HEAD.size) * 8 // 33
+    _, samples, frames, start = HEAD.unpack_from(made)
+    loud_at, wave_at = HEAD.size + 4 * frames, HEAD.size + 4 * frames - (-frames // 8)
+    if len(made) < wave_at or frames == 0:
+        return None
     words = np.frombuffer(made, "<u4", frames, HEAD.size).astype(np.uint32)
-    loud = np.unpackbits(np.frombuffer(made, np.uint8, offset=HEAD.size + 4 * frames), count=frames)
+    loud = np.unpackbits(np.frombuffer(made, np.uint8, wave_at - loud_at, loud_at), count=frames)
     words[loud == 0] = 0
-    return _Print(words, _sums(np.bitwise_count(words)), samples / RATE)
+    wave = np.frombuffer(made, np.int8, offset=wave_at).astype(np.float32) / np.float32(127)
+    return _Print(words, _sums(np.bitwise_count(words)), samples / RATE, start, wave)
 
 
 def _sums(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -98,36 +128,45 @@ def alike(one: bytes, other: bytes) -> bool:
     ours, theirs = _read(one), _read(other)
     if ours is None or theirs is None or not _as_long(ours.seconds, theirs.seconds):
         return False
-    return _closeness(ours, theirs) >= SAME
+    close, offset = _closeness(ours, theirs)
+    return close >= SAME and _likeness(ours, theirs, offset).same(contained=True, as_long=True)
 
 
 def closeness(one: bytes, other: bytes) -> float:
-    """How far two prints agree, 0–1: the bits set in both over those set in either, where they agree best.
+    """How far the fingerprints of two prints agree, 0–1: the bits set in both over those set in either, at their best.
 
     Of frames that both have and, where one begins later, of those whose look back (`DELAY`) does not end in the silence
-    before it. 0 where they share fewer than `LEAST_BITS`, or less than `LEAST_SHARE` of either lies in those frames.
+    before it. 0 where less than `LEAST_SHARE` of the bits of either lies in those frames.
     """
     ours, theirs = _read(one), _read(other)
-    return 0.0 if ours is None or theirs is None else _closeness(ours, theirs)
+    return 0.0 if ours is None or theirs is None else _closeness(ours, theirs)[0]
 
 
-def _closeness(ours: _Print, theirs: _Print) -> float:
-    long, short = (ours, theirs) if len(ours.words) >= len(theirs.words) else (theirs, ours)
-    size = len(short.words)
-    if not size:
-        return 0.0
+def _closeness(ours: _Print, theirs: _Print) -> tuple[float, int]:
+    """The closeness, and the frames of ours before their first (below 0 where they begin earlier)."""
+    if len(ours.words) < len(theirs.words):
+        close, offset = _closeness(theirs, ours)
+        return close, -offset
+    size = len(theirs.words)
     silence = np.zeros(REACH, np.uint32)
-    places = np.lib.stride_tricks.sliding_window_view(np.concatenate([silence, long.words, silence]), size)
-    offsets = np.arange(len(places)) - REACH  # frames of the long one before the short one's first
-    shared = _sums(np.bitwise_count(places & short.words))
+    places = np.lib.stride_tricks.sliding_window_view(np.concatenate([silence, ours.words, silence]), size)
+    offsets = np.arange(len(places)) - REACH
+    shared = _sums(np.bitwise_count(places & theirs.words))
     first = np.where(offsets == 0, 0, np.maximum(0, -offsets) + DELAY).clip(0, size)
-    last = np.minimum(size, len(long.words) - offsets).clip(first)
+    last = np.minimum(size, len(ours.words) - offsets).clip(first)
     rows = np.arange(len(places))
     both = shared[rows, last] - shared[rows, first]
-    begin, end = (np.clip(edge + offsets, 0, len(long.words)) for edge in (first, last))
-    of_long, of_short = long.ones[end] - long.ones[begin], short.ones[last] - short.ones[first]
-    tells = (of_long >= LEAST_SHARE * long.ones[-1]) & (of_short >= LEAST_SHARE * short.ones[-1]) & (both >= LEAST_BITS)
-    return float(np.max(both / np.maximum(of_long + of_short - both, 1), where=tells, initial=0.0))
+    begin, end = (np.clip(edge + offsets, 0, len(ours.words)) for edge in (first, last))
+    of_ours, of_theirs = ours.ones[end] - ours.ones[begin], theirs.ones[last] - theirs.ones[first]
+    inside = (of_ours >= LEAST_SHARE * ours.ones[-1]) & (of_theirs >= LEAST_SHARE * theirs.ones[-1])
+    values = np.where(inside, both / np.maximum(of_ours + of_theirs - both, 1), 0.0)
+    best = int(np.argmax(values))
+    return float(values[best]), int(offsets[best])
+
+
+def _likeness(ours: _Print, theirs: _Print, offset: int) -> Likeness:
+    """Of the waveforms, where ours begins `offset` frames, ±2, before theirs."""
+    return likeness(ours.wave, theirs.wave, theirs.start + offset * HOP - ours.start, reach=2 * HOP)
 
 
 def _as_long(one_s: float, other_s: float) -> bool:

@@ -7,6 +7,7 @@ the last that was committed.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from earmark.data.rows import is_blank
 from earmark.errors import DataError
 from earmark.search import embedder, ranking
 from earmark.search.hits import Candidate, candidates, fold
-from earmark.search.nearest import View, Wanted, view, wanted
+from earmark.search.nearest import NOT_AT_ALL, View, Wanted, view, wanted
 from earmark.search.query import Answer, Hit, Query, Vector
 from earmark.search.store import ABOUT, WINDOWS, Store, needs_lancedb
 from earmark.search.windows import cut
@@ -34,7 +35,9 @@ POOL = 200
 """Files that are ranked at least, whatever the limit: what is fused and folded is taken from them."""
 SPARE = 10
 """Files looked at beyond the limit, some of which may be near-duplicates."""
-GUESS = "The model hardly knows these words, and no file carries them: what comes first is a guess."
+PAUSES_S = (0.0, 0.2, 1.0)
+"""Before an index is read again that could not be read."""
+GUESS = "The model hardly knows these words: what comes first is a guess."
 UNSURE = "No keywords yet: `earmark index` has not finished its first run."
 
 
@@ -98,8 +101,11 @@ class Engine:
             return self._texts[key]
 
     def _embedded(self, words: str) -> Text:
+        from earmark.model.reading import one_thread
+
         model = self._the_model()
-        plain = model.encoder.embed_text([words])[0]
+        with one_thread():  # a few words do not pay for several, and these wait for each other where others compute
+            plain = model.encoder.embed_text([words])[0]
         return Text(plain, True) if model.led is None else Text(model.led.led(plain), model.led.knows(plain))
 
     def vector_of_file(self, path: Path, at_s: float | None = None) -> Vector:
@@ -139,9 +145,9 @@ class Engine:
 
     def view(self) -> View:
         """The last version that was committed; while one thread reads it, others answer from the one before."""
-        if not self._loading.acquire(blocking=self._current is None):
-            assert self._current is not None
-            return self._current
+        current = self._current
+        if not self._loading.acquire(blocking=current is None) and current is not None:
+            return current
         try:
             self._look_for_another_index()
             if self._current is None or self._current.version != self.store.windows.version:
@@ -169,17 +175,15 @@ class Engine:
         Raises `DataError` on blank words, on a query of neither words nor a sound, and where the index cannot be read.
         """
         check(query)
-        try:
-            return self._answer(query, self.view())
-        except (OSError, RuntimeError, ValueError):  # a version that was tidied away meanwhile, or an index made anew
-            self._current = None
-        try:
-            return self._answer(query, self.view())
-        except (OSError, RuntimeError, ValueError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise DataError(
-                f"{self.store.folder}: cannot be searched ({first}). Search again, or index anew."
-            ) from error
+        for pause_s in PAUSES_S:
+            try:
+                return self._answer(query, self.view())
+            except (OSError, RuntimeError, ValueError) as error:
+                # a version that was tidied away meanwhile, or an index that was made anew
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                self._current = None
+                time.sleep(pause_s)
+        raise DataError(f"{self.store.folder}: cannot be searched ({reason}). Search again, or index anew.")
 
     def _answer(self, query: Query, at: View) -> Answer:
         where = ranking.condition(query.filters)
@@ -188,10 +192,11 @@ class Engine:
         pool = max(POOL, 3 * files) if query.limit else 0
         tiers, barred = self._keywords(query, at, where, pool or searched)
         near = at.nearest(asked, where, pool, [each for tier in tiers for each in tier])
-        scores = {each: near.scores[each] for each in near.order}
+        barred |= {each for each, score in near.scores.items() if score == NOT_AT_ALL}
+        scores = {each: near.scores[each] for each in near.order if each not in barred}
         if any(tiers):
-            scores = ranking.fused(ranking.in_order(tiers, near.scores), near.order)
-        scores = {each: score for each, score in scores.items() if each not in barred}
+            carriers = [each for each in ranking.in_order(tiers, near.scores) if each not in barred]
+            scores = ranking.fused(carriers, list(scores))
         named = set(tiers[0]) if tiers else set()
         hits = self._hits(at, asked, scores, named, files, fold_copies=query.fold)
         return Answer(hits, searched, tuple(self._notes(query, at, named)))

@@ -13,12 +13,13 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from xml.parsers import expat
 
-from earmark.errors import ConfigError
+from earmark.audio.decode import opened
+from earmark.errors import ConfigError, DataError
 
 MOST_BYTES = 1 << 20
 """Of a chunk or a frame that is looked at; none of those read here is longer unless it holds pictures."""
@@ -40,19 +41,23 @@ def fields(path: Path) -> Iterator[Field]:
     """The fields of a file's tags. Never raises for what the file holds; raises `ConfigError` without mutagen."""
     needs_mutagen()
     try:
-        file = path.open("rb")
-    except (OSError, ValueError):
+        raw: Any = opened(path)
+    except DataError:
         return
-    with file:
-        head = file.read(12)
-        if head[:4] in _RIFF and head[8:] == b"WAVE":
-            yield from _readable(_riff(file, ">" if head[:4] == b"RIFX" else "<"))
-        elif head[:4] == b"FORM" and head[8:11] == b"AIF":
-            yield from _readable(_riff(file, ">"))
-        else:
-            yield from _readable(_id3(file))
-            yield from _readable(_id3_at_the_end(file))
-            yield from _readable(_by_mutagen(file))
+    with BufferedReader(raw) as file:
+        for reader in _readers(file):
+            yield from (field._replace(text=field.text[:MOST_TEXT]) for field in _readable(reader))
+
+
+def _readers(file: IO[bytes]) -> list[Iterator[Field]]:
+    """Who reads the tags of such a file."""
+    file.seek(0)
+    head = file.read(12)
+    if head[:4] in _RIFF and head[8:] == b"WAVE":
+        return [_riff(file, ">" if head[:4] == b"RIFX" else "<")]
+    if head[:4] == b"FORM" and head[8:11] == b"AIF":
+        return [_riff(file, ">")]
+    return [_id3(file), _id3_at_the_end(file), _by_mutagen(file)]
 
 
 def needs_mutagen() -> Any:
@@ -143,7 +148,7 @@ def _xml(data: bytes, order: str) -> Iterator[Field]:
     def end(name: str) -> None:
         name, pieces = inside.pop()
         if said := "".join(pieces).strip():
-            found.append(Field(name.lower(), said[:MOST_TEXT]))
+            found.append(Field(name.lower(), said))
 
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -266,7 +271,7 @@ def _frame_fields(name: str, data: bytes) -> Iterator[Field]:
             return
         name = name if comment else own
     for text in filter(None, texts):
-        yield Field(name.lower(), _genre(text) if name in ("TCO", "TCON") else text[:MOST_TEXT])
+        yield Field(name.lower(), _genre(text) if name in ("TCO", "TCON") else text)
 
 
 def _genre(text: str) -> str:

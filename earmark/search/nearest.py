@@ -253,13 +253,12 @@ class Listed(View):
 
     def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = ()) -> Near:
         """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
-        files = min(files, self.searched(where)) if files else self.searched(where)
+        files, whole = min(files or self.count, self.searched(where)), not files
         if not files:
             return Near([], {})
         found: dict[str, float] = {}
-        most = self.windows_a_file * files
         for direction in wanted.directions:
-            _keep_best(found, self._along(direction, wanted, where, files, most))
+            _keep_best(found, self._along(direction, wanted, where, files, whole=whole))
         order = sorted((each for each in found if found[each] > NOT_AT_ALL), key=lambda each: -found[each])[:files]
         missing = [each for each in also if each not in found][: self.also_at_most]
         if missing:
@@ -268,20 +267,21 @@ class Listed(View):
         return Near(order, found)
 
     def _along(
-        self, direction: Vector, wanted: Wanted, where: str, files: int, most: int
+        self, direction: Vector, wanted: Wanted, where: str, files: int, *, whole: bool
     ) -> Iterable[tuple[str, float]]:
         """(file, score) of the windows nearest to a direction, of so many files or of all windows that pass."""
         columns = ["file_id", "_distance"] if wanted.away is None else ["file_id", "vector"]
-        probes = self._probes(where)
+        most = self.count if whole else self.windows_a_file * files
+        probes = self._partitions if whole else self._probes(where)
         while True:
             search: Any = self.table.search(direction, "vector")
-            search = search.distance_type("dot").nprobes(probes).refine_factor(self.refine)
+            search = search.distance_type("dot").nprobes(max(1, probes)).refine_factor(self.refine)
             search = search.select(columns).limit(most)
             rows = (search.where(where, prefilter=True) if where else search).to_arrow()
             ids = rows["file_id"].to_pylist()
-            if rows.num_rows < most or len(set(ids)) >= files:
+            if len(set(ids)) >= files or (rows.num_rows < most and probes >= self._partitions):
                 break
-            most *= 4
+            most, probes = (most, 4 * probes) if rows.num_rows < most else (4 * most, probes)
         if wanted.away is None:
             return zip(ids, (1.0 - rows["_distance"].to_numpy()).tolist(), strict=True)
         return zip(ids, wanted.scores(vectors_of(rows)).tolist(), strict=True)
@@ -289,7 +289,7 @@ class Listed(View):
     def _probes(self, where: str) -> int:
         """The fewer pass, the more partitions are looked into: those who pass may be anywhere."""
         share = self.searched(where) / max(1, self.searched(""))
-        return max(1, min(self._partitions, math.ceil(self.probes / max(share, 1e-9))))
+        return min(self._partitions, math.ceil(self.probes / max(share, 1e-9)))
 
     def searched(self, where: str) -> int:
         """Files that pass the condition."""

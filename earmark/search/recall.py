@@ -99,7 +99,7 @@ def check(
     questions = _moved(at.sample, windows, rng)
     if words and (asked := _words(at, words, rng)):
         questions = np.concatenate([questions, [engine.vector_of_words(each) for each in asked]])
-    filters = _filters(at)
+    filters = some_filters(at)
     exact = _exact(at, questions, list(filters.values()), progress)
     rows = []
     for place, (name, filter_) in enumerate(filters.items()):
@@ -127,7 +127,7 @@ def _words(at: View, count: int, rng: np.random.Generator) -> list[str]:
     return [all_[place] for place in rng.permutation(len(all_))[:count]]
 
 
-def _filters(at: View) -> dict[str, Filters]:
+def some_filters(at: View) -> dict[str, Filters]:
     """Filters by name: none, one that lets about half of the files through, and one of about a hundredth."""
     columns = ["duration_s", "rate", "channels", "folder"]
     rows = at.table.search().where("window = 0").select(columns).limit(20_000).to_arrow()

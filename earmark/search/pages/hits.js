@@ -68,6 +68,11 @@ export class Hits {
     this.rows[to].element.focus();
   }
 
+  /** The row whose sound was played last, if it is still there. */
+  get playing() {
+    return this.rows.find((row) => this.player.is(row.track)) || null;
+  }
+
   get chosen() {
     return this.rows[this.current] || null;
   }

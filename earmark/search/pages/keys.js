@@ -12,7 +12,7 @@ export function listen({ hits, player, box, keys }) {
     j: () => hits.step(1),
     k: () => hits.step(-1),
     l: () => hits.chosen?.like(),
-    " ": () => (player.track && !hits.chosen ? player.toggle(player.track) : chosen()?.toggle()),
+    " ": () => (hits.chosen || hits.playing || chosen())?.toggle(),
     Enter: () => chosen()?.start(),
   };
   document.addEventListener("keydown", (event) => {
