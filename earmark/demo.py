@@ -129,7 +129,7 @@ def _search(collection: Collection, run: Path, index: Path) -> None:
     console.show_table(
         ["sound", "cosine", "its first caption"],
         [[hit.path.name, console.number(hit.best.score), names[hit.path.name]] for hit in answer.hits],
-        f"The first {len(answer.hits)} of {answer.searched} sounds that training never saw, searched by {caption.text!r}",
+        f"The first {len(answer.hits)} of {answer.searched} sounds that training never saw, by {caption.text!r}",
     )
     console.say(f"Search them yourself: earmark search {index} WORDS, or as a page: earmark serve {index}")
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 TEXTS_KEPT = 1024
 """Texts whose vectors are kept at hand."""
-POOL = 200
-"""Files that are ranked at least, whatever the limit: what is fused and folded is taken from them."""
 SPARE = 10
 """Files looked at beyond the limit, some of which may be near-duplicates."""
 PAUSES_S = (0.0, 0.2, 1.0)
@@ -90,7 +89,7 @@ class Engine:
     def _text(self, words: str) -> Text:
         if is_blank(words):
             raise DataError(f"blank words ({words!r}); expected something to search for.")
-        words = words.encode("utf-8", "replace").decode()  # half a letter is none
+        words = _letters(words)
         key = (self.store.about.fingerprint, words)
         with self._embedding:
             if key not in self._texts:
@@ -175,6 +174,7 @@ class Engine:
         Raises `DataError` on blank words, on a query of neither words nor a sound, and where the index cannot be read.
         """
         check(query)
+        query = replace(query, words=_letters(query.words), without=_letters(query.without))
         for pause_s in PAUSES_S:
             try:
                 return self._answer(query, self.view())
@@ -189,9 +189,9 @@ class Engine:
         where = ranking.condition(query.filters)
         searched, asked = at.searched(where), self._wanted(query, at.sample)
         files = min(query.limit or searched, searched)
-        pool = max(POOL, 3 * files) if query.limit else 0
+        pool = max(at.pool, 3 * files) if query.limit else 0
         tiers, barred = self._keywords(query, at, where, pool or searched)
-        near = at.nearest(asked, where, pool, [each for tier in tiers for each in tier])
+        near = at.nearest(asked, where, pool, [each for tier in tiers for each in tier], files + SPARE)
         barred |= {each for each, score in near.scores.items() if score == NOT_AT_ALL}
         scores = {each: near.scores[each] for each in near.order if each not in barred}
         if any(tiers):
@@ -257,6 +257,11 @@ def check(query: Query) -> None:
             raise DataError(f"blank words ({words!r}); expected something to search for.")
     if not query.words and query.like is None:
         raise DataError("nothing to search for; expected words, a sound, or both.")
+
+
+def _letters(words: str) -> str:
+    """The words without halves of letters, which no tokenizer takes."""
+    return words.encode("utf-8", "replace").decode()
 
 
 def _after(blocks: Iterable[decode.Samples], skipped: int) -> Iterator[decode.Samples]:

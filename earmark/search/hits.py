@@ -29,6 +29,8 @@ class Candidate(NamedTuple):
     hit: Hit
     first: Vector
     """Of its first window, [dim]."""
+    print: bytes | None
+    """What it is known by, where that was read already."""
 
 
 def candidates(
@@ -51,7 +53,8 @@ def candidates(
         own = own[np.argsort(-ranks[own], kind="stable")]
         regions = _apart(spans[own], cosines[own])
         facts = rows.slice(first, 1).to_pylist()[0]
-        found.append(Candidate(_hit(facts, regions, score, file_id in named), vectors[first]))
+        hit = _hit(facts, regions, score, file_id in named)
+        found.append(Candidate(hit, vectors[first], facts.get("print")))
     return found
 
 
@@ -92,8 +95,10 @@ def fold(found: Sequence[Candidate], prints_of: Callable[[Sequence[str]], Mappin
     if not found:
         return []
     near = _may_be_copies(found)
+    prints = {each.hit.file_id: each.print for each in found if each.print is not None}
     some = [found[place].hit.file_id for place in np.flatnonzero(near.any(axis=1)).tolist()]
-    prints = prints_of(some) if some else {}
+    if missing := [each for each in some if each not in prints]:
+        prints |= prints_of(missing)
     kept: dict[int, Hit] = {}
     for place, each in enumerate(found):
         for earlier in np.flatnonzero(near[place, :place]).tolist():

@@ -42,6 +42,8 @@ SAMPLE = 4096
 """Windows by which it is told how far a vector tells the index's windows apart."""
 NOT_AT_ALL = -np.inf
 """The score of a window that sounds more like what is excluded."""
+MORE_PROBES = 0.7
+"""Of the share of files that pass the filters, the power by which there are more probes."""
 CONDITIONS = 64
 """Filters whose files are kept at hand."""
 
@@ -114,14 +116,19 @@ class View(ABC):
     """Vectors [window, dim] of some windows from all over the index."""
     exact: bool
     """Whether every window is looked at."""
+    pool = 200
+    """Files that are ranked at least, whatever the limit: what is fused and folded is taken from them."""
 
     def __init__(self, table: Table) -> None:
         self.table, self.version, self.count = table, int(table.version), int(table.count_rows())
         self.keywords = has_keywords(table)
 
     @abstractmethod
-    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = ()) -> Near:
-        """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
+    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
+        """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids).
+
+        Where a second look would be needed for all, the first may do that found `least`.
+        """
 
     @abstractmethod
     def searched(self, where: str) -> int:
@@ -129,7 +136,7 @@ class View(ABC):
 
     @abstractmethod
     def rows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """The facts of all windows of these files, and the windows' vectors [window, dim]."""
+        """The facts of all windows of these files, with prints where they cost no further look, and vectors."""
 
     @abstractmethod
     def prints(self, file_ids: Sequence[str]) -> dict[str, bytes]:
@@ -166,7 +173,7 @@ class Held(View):
         rows = self.table.search().where(both("window = 0", where)).select(["file_id"]).limit(None).to_arrow()
         return np.sort([self._place[file_id] for file_id in rows["file_id"].to_pylist()]).astype(np.int64)
 
-    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = ()) -> Near:
+    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
         """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
         if not self._ids:
             return Near([], {})
@@ -241,8 +248,9 @@ class Listed(View):
     """Partitions that are looked into, and how many times as many windows are compared by their exact vectors."""
     windows_a_file = 2
     """Windows that are asked for per file that is wanted, at first."""
-    also_at_most = 100
-    """Files whose scores are looked up."""
+    also_at_most = 30
+    """Files whose scores are looked up, which takes as long as finding the nearest, where something is excluded."""
+    pool = 60
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -251,53 +259,53 @@ class Listed(View):
         some = np.linspace(0, self.count - 1, min(SAMPLE, self.count)).astype(np.int64)
         self.sample = vectors_of(table.take_offsets(some.tolist()).select(["vector"]).to_arrow())
 
-    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = ()) -> Near:
+    def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
         """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
         files, whole = min(files or self.count, self.searched(where)), not files
         if not files:
             return Near([], {})
         found: dict[str, float] = {}
         for direction in wanted.directions:
-            _keep_best(found, self._along(direction, wanted, where, files, whole=whole))
+            _keep_best(found, self._along(direction, wanted, where, files, min(least or files, files), whole=whole))
         order = sorted((each for each in found if found[each] > NOT_AT_ALL), key=lambda each: -found[each])[:files]
         missing = [each for each in also if each not in found][: self.also_at_most]
-        if missing:
+        if missing and wanted.away is not None:
             rows, vectors = self.rows(missing)
             _keep_best(found, zip(rows["file_id"].to_pylist(), wanted.scores(vectors).tolist(), strict=True))
         return Near(order, found)
 
     def _along(
-        self, direction: Vector, wanted: Wanted, where: str, files: int, *, whole: bool
+        self, direction: Vector, wanted: Wanted, where: str, files: int, least: int, *, whole: bool
     ) -> Iterable[tuple[str, float]]:
-        """(file, score) of the windows nearest to a direction, of so many files or of all windows that pass."""
+        """(file, score) of the windows nearest to a direction, of `least` files or more, or of all that pass."""
         columns = ["file_id", "_distance"] if wanted.away is None else ["file_id", "vector"]
         most = self.count if whole else self.windows_a_file * files
         probes = self._partitions if whole else self._probes(where)
         while True:
             search: Any = self.table.search(direction, "vector")
-            search = search.distance_type("dot").nprobes(max(1, probes)).refine_factor(self.refine)
+            search = search.distance_type("l2").nprobes(max(1, probes)).refine_factor(self.refine)
             search = search.select(columns).limit(most)
             rows = (search.where(where, prefilter=True) if where else search).to_arrow()
             ids = rows["file_id"].to_pylist()
-            if len(set(ids)) >= files or (rows.num_rows < most and probes >= self._partitions):
+            if len(set(ids)) >= least or (rows.num_rows < most and probes >= self._partitions):
                 break
             most, probes = (most, 4 * probes) if rows.num_rows < most else (4 * most, probes)
         if wanted.away is None:
-            return zip(ids, (1.0 - rows["_distance"].to_numpy()).tolist(), strict=True)
+            return zip(ids, (1 - rows["_distance"].to_numpy() / 2).tolist(), strict=True)
         return zip(ids, wanted.scores(vectors_of(rows)).tolist(), strict=True)
 
     def _probes(self, where: str) -> int:
         """The fewer pass, the more partitions are looked into: those who pass may be anywhere."""
         share = self.searched(where) / max(1, self.searched(""))
-        return min(self._partitions, math.ceil(self.probes / max(share, 1e-9)))
+        return min(self._partitions, math.ceil(self.probes / math.pow(max(share, 1e-9), MORE_PROBES)))
 
     def searched(self, where: str) -> int:
         """Files that pass the condition."""
         return self._count(where)
 
     def rows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """The facts of all windows of these files, and the windows' vectors [window, dim]."""
-        asked = self.table.search().where(one_of("file_id", file_ids)).select([*FACTS, "vector"]).limit(None)
+        """The facts of all windows of these files, prints among them, and the windows' vectors [window, dim]."""
+        asked = self.table.search().where(one_of("file_id", file_ids)).select([*FACTS, "print", "vector"]).limit(None)
         found = asked.to_arrow()
         return found.drop_columns(["vector"]), vectors_of(found)
 
