@@ -167,13 +167,14 @@ def _show(answer: Answer, asked: Query, like: str) -> None:
 
 
 def lines_of(rank: int, hit: Hit) -> list[str]:
-    """A hit for people: rank, score, times, duration, name and copies; below them the folder."""
+    """A hit for people: rank, cosine, times, duration, name and copies; below them the folder."""
     from earmark.audio.decode import shown
 
     times = f"{_time(hit.best.start_s)}–{_time(hit.best.end_s)} of {_time(hit.duration_s)}"
     copies = f"  (+{len(hit.copies)} {'copy' if len(hit.copies) == 1 else 'copies'})" if hit.copies else ""
-    head = f"{rank:>3}  {hit.score:.3f}  {times}  "
-    return [f"{head}{shown(hit.path.name)}{copies}", f"{'':12}{shown(hit.path.parent)}"]
+    named = "  (by its words too)" if hit.named else ""
+    head = f"{rank:>3}  {hit.best.score:5.2f}  {times}  "
+    return [f"{head}{shown(hit.path.name)}{copies}", f"{'':12}{shown(hit.path.parent)}{named}"]
 
 
 def _time(seconds: float) -> str:

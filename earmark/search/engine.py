@@ -6,10 +6,12 @@ the last that was committed.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,6 +42,10 @@ GUESS = "The model hardly knows these words: what comes first is a guess."
 UNSURE = "No keywords yet: `earmark index` has not finished its first run."
 
 
+Keywords = tuple[list[dict[str, float]], set[str]]
+"""Files that carry the words, in tiers, with BM25's scores; and files that carry what is excluded."""
+
+
 class Model(NamedTuple):
     """The model of an index."""
 
@@ -65,6 +71,7 @@ class Engine:
         self.store = Store.open(index)
         self._texts: OrderedDict[tuple[str, str], Text] = OrderedDict()
         self._embedding, self._loading = threading.RLock(), threading.Lock()
+        self._beside = ThreadPoolExecutor(os.cpu_count(), "keywords")
         self._model: Model | None = None
         self._current: View | None = None
         self._stamp = _stamp(index)
@@ -190,8 +197,10 @@ class Engine:
         searched, asked = at.searched(where), self._wanted(query, at.sample)
         files = min(query.limit or searched, searched)
         pool = max(at.pool, 3 * files) if query.limit else 0
-        tiers, barred = self._keywords(query, at, where, pool or searched)
-        near = at.nearest(asked, where, pool, [each for tier in tiers for each in tier], files + SPARE)
+        # LanceDB looks for the keywords in one thread, and for the nearest windows in another
+        keywords = self._beside.submit(self._keywords, query, at, where, pool or searched)
+        near = at.nearest(asked, where, pool, _carriers(keywords), files + SPARE)
+        tiers, barred = keywords.result()
         barred |= {each for each, score in near.scores.items() if score == NOT_AT_ALL}
         scores = {each: near.scores[each] for each in near.order if each not in barred}
         if any(tiers):
@@ -210,7 +219,7 @@ class Engine:
                 raise DataError(f"a vector of shape {each.shape}; the index has {self.store.about.dim} values.")
         return wanted(sample, towards, self.vector_of_words(query.without) if query.without else None)
 
-    def _keywords(self, query: Query, at: View, where: str, most: int) -> tuple[list[dict[str, float]], set[str]]:
+    def _keywords(self, query: Query, at: View, where: str, most: int) -> Keywords:
         """Files by what of the words they carry, and those that carry the excluded ones."""
         if not query.keywords or not at.keywords:
             return [], set()
@@ -248,6 +257,12 @@ class Engine:
 
     def _not_there(self, file_id: str) -> DataError:
         return DataError(f"{self.store.folder}: no file {file_id[:40]!r} is indexed any more. Search again.")
+
+
+def _carriers(keywords: Future[Keywords]) -> Iterator[str]:
+    """The files that carry keywords, waited for when the first of them is asked for."""
+    for tier in keywords.result()[0]:
+        yield from tier
 
 
 def check(query: Query) -> None:

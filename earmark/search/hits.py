@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 OTHERS = 4
 """Regions of a file shown beside its best."""
-AS_NEAR = 0.95
-"""The cosine of the first windows of near-duplicates, at least: others are not compared by their prints."""
+AS_NEAR = 0.9
+"""The cosine of the first windows of near-duplicates, at least: others are not compared by their prints.
+
+Of 120 sounds of `data/library` 2 % of the copies 12 dB softer are below, by the untrained default, and 75 % of other pairs.
+"""
 
 
 class Candidate(NamedTuple):
