@@ -142,7 +142,7 @@ def main() -> int:
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)
-    models = ["--model", given.model, *(["--text", given.text] if given.text else [])]
+    models = ["--model", given.model, *(["--text-model", given.text] if given.text else [])]
     missed = []
 
     def tell(what: str, fine: bool) -> None:

@@ -218,10 +218,10 @@ def test_a_fault_of_our_own_in_one_file_costs_that_file(tmp_path, sounds, run, m
 
     real = windows.carried
 
-    def carried(path, below):
+    def carried(path, below, said):
         if path.name == "rain.wav":
             raise KeyError("surprise")
-        return real(path, below)
+        return real(path, below, said)
 
     monkeypatch.setattr(windows, "carried", carried)
     built = build([sounds], tmp_path / "index", model=str(run))

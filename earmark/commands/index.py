@@ -13,6 +13,7 @@ from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
     from earmark.search.index import Built
+    from earmark.search.store import WordsTable
 
 
 def index(
@@ -29,9 +30,26 @@ def index(
             show_default=False,
         ),
     ] = "",
-    text: Annotated[
+    text_model: Annotated[
         str, typer.Option(metavar="NAME", help="The sentence encoder beside yamnet: all-mpnet-base-v2.")
     ] = "",
+    words: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="CSV", help="A table that describes the files, taken from now on."),
+    ] = None,
+    path: Annotated[
+        str, typer.Option(metavar="COL", help="Its column of paths: path, filepath, file, …", show_default=False)
+    ] = "",
+    text: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="COL", help="A column of texts, several times: all of text, caption, description, …"),
+    ] = None,
+    tags: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="COL", help="A column of tags (`a; b, c`), several times."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Of the table.")] = "utf-8",
+    no_words: Annotated[bool, typer.Option("--no-words", help="Forget the table and its words.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
     follow_links: Annotated[bool, typer.Option("--follow-links", help="Links too, from now on.")] = False,
     rebuild: Annotated[
@@ -57,9 +75,13 @@ def index(
     - `earmark index --to sounds.index`
 
     - `earmark index ~/sounds --to mine.index --model runs/mine`
+
+    - `earmark index ~/sounds --to sounds.index --words sounds.csv --path Filename --text Description --tags Keywords`
     """
+    columns = {"--path": path, "--text": text, "--tags": tags, "--encoding": encoding != "utf-8"}
+    table = _words_table(words, no_words, columns, encoding)
     if check:
-        if folders or model or text or rebuild:
+        if folders or model or text_model or rebuild or table is not None:
             raise ConfigError("--check looks at an index as it is. Name --to alone.")
         _check(to, json_to)
         return
@@ -71,7 +93,8 @@ def index(
             folders or [],
             to,
             model=model,
-            text=text,
+            text=text_model,
+            words=table,
             jobs=jobs,
             follow_links=follow_links,
             rebuild=rebuild,
@@ -84,7 +107,31 @@ def index(
         give_json(_as_json(built), json_to)
     if json_to != STDOUT:
         _show(built)
+    console.show_problems(built.left_rows, "rows of the table were left out")
     exit_with(built.left_out, "files or folders were left out")
+    if built.left_rows:
+        raise typer.Exit(LEFT_OUT)
+
+
+def _words_table(csv: Path | None, forget: bool, columns: dict[str, Any], encoding: str) -> WordsTable | None:
+    """What is asked of tables: one with its columns, none from now on, or (None) that of before."""
+    given = [name for name, value in columns.items() if value]
+    if csv is None and given and not forget:
+        hint = " (the sentence encoder is --text-model)" if "--text" in given else ""
+        raise ConfigError(f"{', '.join(given)}: tell what to take from a table{hint}. Name it by --words.")
+    if csv is not None:
+        given = ["--words", *given]
+    if forget and given:
+        raise ConfigError(f"--no-words forgets the table; it does not go with {', '.join(given)}. Leave one out.")
+    if csv is None and not forget:
+        return None
+    from earmark.search.described import words_table
+    from earmark.search.store import WordsTable
+
+    if csv is None:
+        return WordsTable()
+    path, texts, tags = columns["--path"], columns["--text"] or [], columns["--tags"] or []
+    return words_table(csv, path=path, texts=texts, tags=tags, encoding=encoding)
 
 
 def _check(to: Path, json_to: Path | None) -> None:
@@ -117,6 +164,7 @@ def _as_json(built: Built) -> dict[str, Any]:
         "copies": built.copies,
         "unchanged": built.unchanged,
         "touched": built.touched,
+        "reworded": built.reworded,
         "vanished": built.vanished,
         "heard_s": built.heard_s,
         "moved": [{"from": before, "to": now} for before, now in built.moved],
@@ -124,6 +172,21 @@ def _as_json(built: Built) -> dict[str, Any]:
         "left_out": [problem._asdict() for problem in built.left_out],
         "odd": [problem._asdict() for problem in built.odd],
         "passed_over": dict(built.passed.most_common()),
+        "words": _table_as_json(built),
+    }
+
+
+def _table_as_json(built: Built) -> dict[str, Any] | None:
+    table = built.table
+    if table is None:
+        return None
+    return {
+        "table": table.shown,
+        "path": table.path,
+        "texts": list(table.texts),
+        "tags": list(table.tags),
+        "files": built.described,
+        "left_out": [problem._asdict() for problem in built.left_rows],
     }
 
 
@@ -135,6 +198,7 @@ def _show(built: Built) -> None:
         "copies of known ones": built.copies,
         "moved": len(built.moved),
         "with a new date": built.touched,
+        "with other words": built.reworded,
         "removed": len(built.removed),
         "vanished meanwhile": built.vanished,
         "unchanged": built.unchanged,
@@ -143,6 +207,9 @@ def _show(built: Built) -> None:
     console.say(f"{built.index}: {told or 'nothing to index'}")
     if built.passed:
         console.say("passed over: " + ", ".join(f"{count:,} {what}" for what, count in built.passed.most_common()))
+    if (table := built.table) is not None:
+        taken = ", ".join([*table.texts, *(f"{tag} (tags)" for tag in table.tags)])
+        console.say(f"{table.shown}: describes {built.described:,} files; {taken}, by {table.path}")
     if built.odd:
         console.complain(f"note: {len(built.odd):,} oddities of sounds, {built.odd[0]} (--json lists all)")
     console.say(f"{built.files:,} files in {built.windows:,} windows, by {built.model}")

@@ -386,12 +386,12 @@ def text_encoder(name: str) -> SentenceEncoder | RunTexts:
     return RunTexts(Path(name)) if is_run(name) else SentenceEncoder(name)
 
 
-def text_option(name: str) -> SentenceEncoder | RunTexts:
-    """As `text_encoder`, for commands that have an option --text: where the model is missing, the error says so."""
+def text_option(name: str, option: str = "--text") -> SentenceEncoder | RunTexts:
+    """As `text_encoder`, for commands that have such an option: where the model is missing, the error says so."""
     try:
         return text_encoder(name)
     except DataError as error:
-        raise DataError(f"{error} Or name another model of texts: --text all-MiniLM-L6-v2, say.") from error
+        raise DataError(f"{error} Or name another model of texts: {option} all-MiniLM-L6-v2, say.") from error
 
 
 def is_run(name: str) -> bool:

@@ -42,11 +42,11 @@ def untrained_settings(name: str, text: str = "") -> DualEncoderConfig:
     elif not hub.is_hub_model(find(name)):
         raise ConfigError(f"{name}: neither a run nor an audio–text model. Take yamnet, a run, or a CLAP of the hub.")
     elif text:
-        raise ConfigError(f"--text {text} with {name}: it reads words itself. Leave --text out.")
+        raise ConfigError(f"--text-model {text} with {name}: it reads words itself. Leave --text-model out.")
     else:
         encoder, audio = name, AudioConfig(encoder=name, train=False, residual=RESIDUAL)
     return DualEncoderConfig(
-        ModelConfig(dim=text_option(encoder).dim), audio, TextConfig(encoder=encoder, residual=RESIDUAL)
+        ModelConfig(dim=text_option(encoder, "--text-model").dim), audio, TextConfig(encoder=encoder, residual=RESIDUAL)
     )
 
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from earmark.audio.decode import shown
 from earmark.errors import DataError, Problem
-from earmark.search import opening
-from earmark.search.plan import Plan, Progress, Task, is_below, plan
+from earmark.search import described, opening
+from earmark.search.plan import Plan, Progress, Task, gone_of, is_below, plan
 from earmark.search.ranking import prepare
 from earmark.search.reading import read_files
-from earmark.search.store import KEPT, Known, Store, as_text, from_text, write_about
+from earmark.search.store import KEPT, Known, Store, WordsTable, as_text, from_text, write_about
 from earmark.search.walk import Walked, walk
 from earmark.search.windows import Read, Unread, content_of, rows_for, rows_of
 
@@ -56,6 +56,8 @@ class Built:
     """New files whose sound was known."""
     touched: int = 0
     """Files of another date and the same content."""
+    reworded: int = 0
+    """Files of which the table says something else than before."""
     moved: list[tuple[str, str]] = field(default_factory=list)
     """From where, to where."""
     removed: list[str] = field(default_factory=list)
@@ -69,6 +71,12 @@ class Built:
     """What was odd about sounds that were embedded."""
     passed: Counter[str] = field(default_factory=Counter)
     """As `Walked.passed`."""
+    table: described.Table | None = None
+    """Whose words count beside the files' own."""
+    described: int = 0
+    """Files of which it says something."""
+    left_rows: list[Problem] = field(default_factory=list)
+    """Its rows that say nothing, by line."""
 
 
 def build(
@@ -77,6 +85,7 @@ def build(
     *,
     model: str = "",
     text: str = "",
+    words: WordsTable | None = None,
     jobs: int = 0,
     follow_links: bool = False,
     rebuild: bool = False,
@@ -88,18 +97,21 @@ def build(
     """Brings the index `to` up to date with the files below these folders; none: those that it was made of.
 
     `model` is a run's folder or a model's name, empty: the index's own, or "yamnet" for a new one; `text` the sentence
-    encoder beside it. `jobs` processes, 0: one a core (a script that asks for several needs its `if __name__ ==
-    "__main__"`). Links are followed from the first time on that `follow_links` is asked for. `rebuild` makes the index
-    anew and then puts it in the old one's place. Raises `DataError` where a folder is not there, or holds nothing any
-    more where many files were (unless `prune`), the model is another than the index's, or another process is at work
-    there (unless `wait_for_others`).
+    encoder beside it. `words` is a table that says something of the files (`described.words_table`), None: the one that
+    the index remembers; `WordsTable()`: none from now on. `jobs` processes, 0: one a core (a script that asks for
+    several needs its `if __name__ == "__main__"`). Links are followed from the first time on that `follow_links` is
+    asked for. `rebuild` makes the index anew and then puts it in the old one's place. Raises `DataError` where a folder
+    is not there, or holds nothing any more where many files were (unless `prune`), the table cannot be read or none of
+    its rows means a file, the model is another than the index's, or another process is at work there (unless
+    `wait_for_others`).
     """
     given = [Path(os.path.realpath(folder)) for folder in folders]
     for path in given:
         if not prune and not _exists(path):
             raise DataError(f"{shown(path)}: not there. Check the path.")
+    table = described.read(words) if words and words.table else None
     with opening.alone(to, wait=wait_for_others):
-        asked = Asked(to, jobs, follow_links, prune, progress, now)
+        asked = Asked(to, jobs, follow_links, prune, words, table, progress, now)
         if not rebuild:
             opening.remove(to / opening.ANEW)
             return _brought_up_to_date(opening.opened(to, model, text), given, asked)
@@ -121,11 +133,15 @@ class Asked(NamedTuple):
     jobs: int
     follow_links: bool
     prune: bool
+    words: WordsTable | None
+    table: described.Table | None
+    """That of `words`."""
     progress: Progress | None
     now: Callable[[str], None] | None
 
 
 def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Built:
+    table = _table(store, asked)
     known = store.known()
     told = list(dict.fromkeys(given or map(from_text, store.about.folders)))
     there = _there(told, known, asked)
@@ -134,11 +150,15 @@ def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Bu
     leave = [Path(os.path.realpath(asked.to))]
     walked = walk(_outermost_first(there), leave=leave, follow_links=store.about.follow_links, known=stamps)
     _name_from_outermost(walked, map(from_text, store.about.folders))
+    built = Built(asked.to, store.about.model, passed=walked.passed, table=table)
+    built.left_out += walked.problems
+    if table is not None:
+        _describe(table, store, known, walked, told, built)
     todo = plan(known, walked, told, content_of, asked.progress)
     if not asked.prune:
         _check_not_emptied(there, walked, todo)
-    built = Built(asked.to, store.about.model, unchanged=todo.unchanged, passed=walked.passed)
-    built.left_out += walked.problems
+    built.unchanged = todo.unchanged
+    _remember_words(store, asked)
     writer = _Writer(store, {path: each for path, each in known.items() if not each.file_id}, todo.left_out)
     with writer:
         _take(store, writer, todo, built, asked.progress)
@@ -200,6 +220,40 @@ def _check_not_emptied(there: Sequence[Path], walked: Walked, todo: Plan) -> Non
                 f"{shown(folder)}: holds no sound any more, and {lost:,} files below it are in the index. Mount the "
                 "disk, or take them out with `--prune`."
             )
+
+
+# What a table says
+
+
+def _table(store: Store, asked: Asked) -> described.Table | None:
+    """The table that was asked for, or that is remembered. Raises `DataError` where it is not there."""
+    if asked.words is None and store.about.words.table:
+        return described.read(store.about.words, remembered=True)
+    return asked.table
+
+
+def _describe(
+    table: described.Table,
+    store: Store,
+    known: Mapping[Path, Known],
+    walked: Walked,
+    told: Sequence[Path],
+    built: Built,
+) -> None:
+    """Gives each file that was found what the table says of it; rows may mean files elsewhere in the index too."""
+    elsewhere = known.keys() - gone_of(known, walked, told).keys()
+    files = dict.fromkeys([*(each.path for each in walked.files), *elsewhere])
+    bases = [*map(from_text, store.about.folders), *(each.below for each in walked.files)]
+    said, built.left_rows = described.said_of(table, files, bases)
+    built.described = len(said)
+    walked.files = [each._replace(said=said.get(each.path, each.said)) for each in walked.files]
+
+
+def _remember_words(store: Store, asked: Asked) -> None:
+    """Writes the table that was asked for into index.toml, before the work."""
+    if asked.words is not None and asked.words != store.about.words:
+        store.about = replace(store.about, words=asked.words)
+        write_about(store.folder, store.about)
 
 
 # What is written
@@ -299,6 +353,8 @@ def _take(store: Store, writer: _Writer, todo: Plan, built: Built, progress: Pro
             writer.put(own.to_batches(), each.file_id, changed=each.changed)
             if each.came_from is not None:
                 built.moved.append((shown(each.came_from), shown(each.found.path)))
+            elif each.reworded:
+                built.reworded += 1
             elif each.donor == each.file_id:
                 built.touched += 1
             else:
@@ -331,7 +387,7 @@ def _put(store: Store, writer: _Writer, task: Task, found: Read | Unread | None,
     path = task.found.path
     if isinstance(found, Read):
         writer.left_out.pop(path, None)
-        rows = rows_of(found, task.file_id, path, task.found.stamp, store.about.dim)
+        rows = rows_of(found, task.file_id, task.found, store.about.dim)
         built.heard_s += found.duration_s
         built.odd += [Problem(shown(path), what) for what in found.odd]
         built.changed += task.changed

@@ -11,10 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from earmark.config import read_toml
+from earmark.config import from_table, read_toml
 from earmark.errors import DataError, EarmarkError
 from earmark.files import LOCK, folder_alone
-from earmark.search.store import ABOUT, LEFT_OUT, MODEL, WINDOWS, About, Store, write_about
+from earmark.search.store import (
+    ABOUT,
+    DESCRIBED,
+    LEFT_OUT,
+    MODEL,
+    WINDOWS,
+    About,
+    Store,
+    WordsTable,
+    write_about,
+    written_schema,
+)
 
 if TYPE_CHECKING:
     from earmark.search.embedder import Chosen
@@ -89,6 +100,8 @@ def opened(index: Path, model: str, text: str) -> Store:
 
         return _new(index, chosen(model or DEFAULT, text))
     store = Store.open(index)
+    if DESCRIBED not in store.windows.schema.names:  # made before there were words from tables
+        store.windows.add_columns(written_schema(store.about.dim).field(DESCRIBED))
     if model or text:
         from earmark.search.embedder import chosen
 
@@ -108,7 +121,7 @@ def _check_model(store: Store, asked: Chosen) -> None:
     if asked.fingerprint == about.fingerprint:
         return
     if asked.name == about.model and asked.dim == about.dim:
-        what = f"{about.model} is not as it was (other weights, settings or --text: {asked.fingerprint[:8]}, "
+        what = f"{about.model} is not as it was (other weights, settings or --text-model: {asked.fingerprint[:8]}, "
         what += f"then {about.fingerprint[:8]})"
     else:
         what = f"made with {about.model} ({about.dim} values), asked for {asked.name} ({asked.dim} values)"
@@ -119,7 +132,7 @@ def _check_model(store: Store, asked: Chosen) -> None:
 
 
 def opened_anew(index: Path, model: str, text: str) -> Store:
-    """An index within this one that is to take its place, with its folders; one that was killed is gone on with.
+    """An index within this one that is to take its place, with its folders and its table; a killed one is gone on with.
 
     `model` and `text` are those of before where none is asked for.
     """
@@ -138,7 +151,10 @@ def opened_anew(index: Path, model: str, text: str) -> Store:
     anew.mkdir()
     store = _new(anew, asked)
     folders, links = before.get("folders", []), bool(before.get("follow_links", False))
-    store.about = replace(store.about, folders=[str(folder) for folder in folders], follow_links=links)
+    words = WordsTable()
+    with suppress(EarmarkError):
+        words = from_table(WordsTable, before.get("words", {}), ABOUT)
+    store.about = replace(store.about, folders=[str(folder) for folder in folders], follow_links=links, words=words)
     write_about(anew, store.about)
     return store
 

@@ -45,6 +45,8 @@ class Taken(NamedTuple):
     """Whether rows of that id are there, to be replaced."""
     came_from: Path | None = None
     """Where the file was, if it was moved."""
+    reworded: bool = False
+    """Whether nothing but what a table says of it is another."""
 
 
 @dataclass
@@ -69,15 +71,16 @@ def plan(
 ) -> Plan:
     """What is to be done with the files that were found below what was told; others stay as they are."""
     made = Plan(left_out={path: each for path, each in known.items() if not each.file_id})
-    there = {each.path for each in walked.files}
-    gone = {
-        path: each
-        for path, each in known.items()
-        if path not in there and is_below(path, told) and not is_below(path, walked.unknown)
-    }
-    differing = [each for each in walked.files if not _is_same(known.get(each.path), each)]
-    again = {each.path for each in differing}
-    made.unchanged = sum(each.path not in again and bool(known[each.path].file_id) for each in walked.files)
+    gone = gone_of(known, walked, told)
+    differing = []
+    for each in walked.files:
+        own = known.get(each.path)
+        if own is None or not _is_same(own, each):
+            differing.append(each)
+        elif own.file_id and own.described != each.said.digest:
+            made.taken.append(Taken(each, own.file_id, own.file_id, own.content, True, reworded=True))
+        else:
+            made.unchanged += bool(own.file_id)
     contents = _contents(differing, known, content_of, progress)
     alike = _Alike(known, gone, set(contents.values()))
     for found in differing:
@@ -89,9 +92,19 @@ def plan(
     return made
 
 
-def _is_same(known: Known | None, found: Found) -> bool:
-    """Whether nothing is to be done; what could not even be opened is tried again."""
-    return known is not None and known.stamp == found.stamp and bool(known.content)
+def gone_of(known: Mapping[Path, Known], walked: Walked, told: Sequence[Path]) -> dict[Path, Known]:
+    """What is not there any more, of what was told."""
+    there = {each.path for each in walked.files}
+    return {
+        path: each
+        for path, each in known.items()
+        if path not in there and is_below(path, told) and not is_below(path, walked.unknown)
+    }
+
+
+def _is_same(known: Known, found: Found) -> bool:
+    """Whether its sound is as it was; what could not even be opened is tried again."""
+    return known.stamp == found.stamp and bool(known.content)
 
 
 def is_below(path: Path, folders: Sequence[Path]) -> bool:

@@ -141,4 +141,4 @@ def _read_in_process(task: Task) -> Made:
 
 
 def _read_task(model: DualEncoder, about: About, task: Task) -> Made:
-    return read_file(model, task.found.path, task.found.below, about)
+    return read_file(model, task.found, about)

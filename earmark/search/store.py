@@ -33,8 +33,23 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of index.toml and of the tables."""
 ABOUT, MODEL, WINDOWS, LEFT_OUT = "index.toml", "model", "windows", "left_out"
+DESCRIBED = "described"
+"""A column of `windows`: what a table says of the file, by digest (`Said`); null but in window 0, and for nothing."""
 KEPT = timedelta(minutes=10)
 """How long versions before the last are kept: a search that is under way still reads them."""
+
+
+@dataclass(frozen=True)
+class WordsTable:
+    """A table that says something of sound files, and what to take from it."""
+
+    table: str = ""
+    """Absolute, as `as_text` writes it; empty: there is none."""
+    path: str = ""
+    """The column of paths, and below the columns of texts; empty: those that are usual."""
+    texts: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,7 @@ class About:
     """The folders and files that were indexed, absolute; one that is no line of UTF-8 as a `file:` URI (`as_text`)."""
     follow_links: bool = False
     """Whether links below them are followed."""
+    words: WordsTable = field(default_factory=WordsTable)
 
 
 class Stamp(NamedTuple):
@@ -73,6 +89,8 @@ class Known(NamedTuple):
     """SHA-256 of the file's bytes, hex."""
     reason: str = ""
     """Why it was left out."""
+    described: str = ""
+    """What a table said of it, by digest."""
 
 
 def needs_lancedb() -> Any:
@@ -116,6 +134,13 @@ def windows_schema(dim: int) -> pa.Schema:
     )
 
 
+def written_schema(dim: int) -> pa.Schema:
+    """The columns of `windows` with the last, which may be missing where rows are added."""
+    import pyarrow as pa
+
+    return windows_schema(dim).append(pa.field(DESCRIBED, pa.string()))
+
+
 def left_out_schema() -> pa.Schema:
     """The columns of `left_out`."""
     import pyarrow as pa
@@ -156,7 +181,7 @@ class Store:
         database = needs_lancedb().connect(str(folder))
         fingerprint = {"earmark.fingerprint": about.fingerprint}
         windows = database.create_table(
-            WINDOWS, schema=windows_schema(about.dim).with_metadata(fingerprint), mode="overwrite"
+            WINDOWS, schema=written_schema(about.dim).with_metadata(fingerprint), mode="overwrite"
         )
         left_out = database.create_table(LEFT_OUT, schema=left_out_schema(), mode="overwrite")
         write_about(folder, about)
@@ -171,9 +196,11 @@ class Store:
         rows = self.left_out.search().select([*columns, "reason"]).limit(None).to_arrow()
         for row in rows.to_pylist():
             found[path_of(row)] = Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"])
-        rows = self.windows.search().where("window = 0").select([*columns, "file_id"]).limit(None).to_arrow()
+        columns += ["file_id", DESCRIBED]
+        rows = self.windows.search().where("window = 0").select(columns).limit(None).to_arrow()
         for row in rows.to_pylist():
-            found[path_of(row)] = Known(row["file_id"], Stamp(row["size"], row["mtime_ns"]), row["content"])
+            stamp, described = Stamp(row["size"], row["mtime_ns"]), row[DESCRIBED] or ""
+            found[path_of(row)] = Known(row["file_id"], stamp, row["content"], described=described)
         return found
 
     def rows(self, file_ids: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
@@ -240,12 +267,16 @@ def read_about(folder: Path) -> About:
         raise DataError(
             f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Delete it, and index again."
         )
-    return from_table(About, tables, str(path))
+    words = from_table(WordsTable, tables.get("words", {}), f"{path} words")
+    return from_table(About, {**tables, "words": words}, str(path))
 
 
 def write_about(folder: Path, about: About) -> None:
     """Writes index.toml, whole or not at all."""
-    write_text(folder / ABOUT, tomli_w.dumps(asdict(about)))
+    told = asdict(about)
+    if not about.words.table:
+        del told["words"]
+    write_text(folder / ABOUT, tomli_w.dumps(told))
 
 
 def as_text(path: Path) -> str:

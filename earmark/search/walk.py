@@ -15,6 +15,7 @@ from earmark.audio.decode import shown
 from earmark.audio.headers import not_sound, read_header
 from earmark.errors import DataError, Problem
 from earmark.search.store import ABOUT, WINDOWS, Stamp
+from earmark.search.words import NOTHING, Said
 
 SOUNDS = frozenset(
     {
@@ -68,6 +69,8 @@ class Found(NamedTuple):
     below: Path
     """The told folder above it; of a told file the folder that it is in."""
     stamp: Stamp
+    said: Said = NOTHING
+    """What a table says of it."""
 
 
 @dataclass

@@ -16,7 +16,8 @@ from earmark.errors import DataError
 from earmark.search.copies import print_of
 from earmark.search.plan import Taken
 from earmark.search.query import Vector
-from earmark.search.store import About, Stamp, windows_schema
+from earmark.search.store import DESCRIBED, About, written_schema
+from earmark.search.walk import Found
 from earmark.search.words import Carried, carried
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ class Unread(NamedTuple):
     """Empty where another try may go otherwise: the next run makes it."""
 
 
-def read_file(model: DualEncoder, path: Path, below: Path, about: About) -> Read | Unread | None:
+def read_file(model: DualEncoder, found: Found, about: About) -> Read | Unread | None:
     """What an index keeps of a file, or why there is nothing; None where the file is not there any more."""
-    content = ""
+    path, content = found.path, ""
     try:
         if path.is_file():
             content = content_of(path)
-        return _read(model, path, below, about, content)
+        return _read(model, found, about, content)
     except Exception as error:  # whatever a decoder makes of odd bytes: it is listed, and costs this file alone
         if not os.path.lexists(path):
             return None
@@ -82,12 +83,12 @@ def content_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read(model: DualEncoder, path: Path, below: Path, about: About, content: str) -> Read:
+def _read(model: DualEncoder, found: Found, about: About, content: str) -> Read:
     odd: list[str] = []
     embedder = _Embedder(model)
     spans: list[Span] = []
     made = b""
-    with decode.streamed(path, about.hop_s, odd) as stream:
+    with decode.streamed(found.path, about.hop_s, odd) as stream:
         sizes = round(about.window_s * stream.rate), round(about.hop_s * stream.rate)
         for span, samples in cut(stream.blocks, *sizes):
             made = made or print_of([samples], stream.rate)
@@ -95,8 +96,8 @@ def _read(model: DualEncoder, path: Path, below: Path, about: About, content: st
             embedder.add(samples, stream.rate)
     rate = stream.rate
     times = [(start / rate, stop / rate) for start, stop in spans]
-    vectors = embedder.vectors()
-    return Read(rate, stream.channels, times[-1][1], times, vectors, content, carried(path, below), made, odd)
+    vectors, words = embedder.vectors(), carried(found.path, found.below, found.said)
+    return Read(rate, stream.channels, times[-1][1], times, vectors, content, words, made, odd)
 
 
 def cut(blocks: Iterable[decode.Samples], window: int, hop: int) -> Iterator[tuple[Span, decode.Samples]]:
@@ -139,40 +140,41 @@ class _Embedder:
         return vectors
 
 
-def rows_of(found: Read, file_id: str, path: Path, stamp: Stamp, dim: int) -> pa.RecordBatch:
+def rows_of(read: Read, file_id: str, found: Found, dim: int) -> pa.RecordBatch:
     """The file's rows of the table `windows`."""
     import pyarrow as pa
 
-    count = len(found.spans)
+    count = len(read.spans)
     columns: dict[str, Sequence[Any]] = {
-        **_about_file(file_id, path, stamp, found.words, count),
+        **_about_file(file_id, found, read.words, count),
         "window": range(count),
-        "start_s": [start for start, _ in found.spans],
-        "end_s": [end for _, end in found.spans],
-        "duration_s": [found.duration_s] * count,
-        "rate": [found.rate] * count,
-        "channels": [found.channels] * count,
-        "content": [found.content] * count,
-        "print": [found.print, *[b""] * (count - 1)],
-        "odd": [found.odd] * count,
+        "start_s": [start for start, _ in read.spans],
+        "end_s": [end for _, end in read.spans],
+        "duration_s": [read.duration_s] * count,
+        "rate": [read.rate] * count,
+        "channels": [read.channels] * count,
+        "content": [read.content] * count,
+        "print": [read.print, *[b""] * (count - 1)],
+        "odd": [read.odd] * count,
     }
-    schema = windows_schema(dim)
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(found.vectors.reshape(-1)), dim)
+    schema = written_schema(dim)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors.reshape(-1)), dim)
     arrays = [vectors if each.name == "vector" else pa.array(columns[each.name], each.type) for each in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _about_file(file_id: str, path: Path, stamp: Stamp, words: Carried, count: int) -> dict[str, list[Any]]:
+def _about_file(file_id: str, found: Found, words: Carried, count: int) -> dict[str, list[Any]]:
     """The columns that tell which file it is, and not how it sounds."""
     return {
         "file_id": [file_id] * count,
-        "path": [os.fsencode(path)] * count,
-        "shown": [decode.shown(path)] * count,
-        "folder": [decode.shown(path.parent)] * count,
-        "size": [stamp.size] * count,
-        "mtime_ns": [stamp.mtime_ns] * count,
+        "path": [os.fsencode(found.path)] * count,
+        "shown": [decode.shown(found.path)] * count,
+        "folder": [decode.shown(found.path.parent)] * count,
+        "size": [found.stamp.size] * count,
+        "mtime_ns": [found.stamp.mtime_ns] * count,
         "words": [words.words, *[""] * (count - 1)],
         "tags": [list(words.tags)] * count,
+        DESCRIBED: [found.said.digest or None, *[None] * (count - 1)],
     }
 
 
@@ -186,8 +188,8 @@ def rows_for(rows: pa.Table, taken: Taken) -> pa.Table | None:
         return None
     own = of_donor.sort_by("window").combine_chunks()
     found = taken.found
-    words = carried(found.path, found.below)
-    for name, values in _about_file(taken.file_id, found.path, found.stamp, words, own.num_rows).items():
+    words = carried(found.path, found.below, found.said)
+    for name, values in _about_file(taken.file_id, found, words, own.num_rows).items():
         place = own.schema.get_field_index(name)
         own = own.set_column(place, own.schema.field(name), pa.array(values, own.schema.field(name).type))
     return own

@@ -1,4 +1,4 @@
-"""The words that a file carries: its name, its folders, and what is written in it.
+"""The words that a file carries: its name, its folders, what is written in it, and what a table says of it.
 
 Names are split where a new word begins (`ClonkDie_02` → "clonk die 02"). Of what is written in files are taken title,
 album, genre, comment, description, keywords, category and the like: ID3, Vorbis comments, MP4, APE, ASF, and of
@@ -8,6 +8,8 @@ who made a sound tells nothing of how it sounds, and makers' names are words ("B
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import unicodedata
@@ -19,7 +21,7 @@ from earmark.search.fields import fields, text_of
 from earmark.search.ucs import category_of, category_of_id
 
 MOST_WORDS, MOST_TAGS = 4000, 64
-"""Characters of all words, and how many tags."""
+"""Characters of a file's own words and of a table's, and how many tags of either: none cuts the other away."""
 MOST_TAG = 60
 """Characters of a tag: longer ones are sentences."""
 
@@ -41,16 +43,33 @@ _IDS = {"catid"}
 """Fields that hold an id of the Universal Category System."""
 
 
+class Said(NamedTuple):
+    """What a table says of a file."""
+
+    texts: tuple[str, ...] = ()
+    """Count as words."""
+    tags: tuple[str, ...] = ()
+    """Parts between `;`, `,` and `/` are tags, and words too."""
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits by which it is known; empty where nothing is said."""
+        return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:16] if self.texts or self.tags else ""
+
+
+NOTHING = Said()
+
+
 class Carried(NamedTuple):
     """What is written in and around a file."""
 
     words: str
-    """One text for a full-text index, at most `MOST_WORDS` characters."""
+    """One text for a full-text index."""
     tags: tuple[str, ...]
-    """Lower case, each once, at most `MOST_TAGS`."""
+    """Lower case, each once."""
 
 
-def carried(path: Path, below: Path) -> Carried:
+def carried(path: Path, below: Path, said: Said = NOTHING) -> Carried:
     """The words and tags of a file; the names of the folders between `below` and the file count.
 
     Never raises: of a tag that is damaged counts what could be read.
@@ -65,18 +84,25 @@ def carried(path: Path, below: Path) -> Carried:
             tags += category
         elif field.name in _TEXTS or field.name in _TAGS:
             words.append(field.text)
-            tags += re.split(r"[;,/\n]", field.text) if field.name in _TAGS else []
-    return Carried(_joined(words), _cleaned(tags))
+            tags += _parts(field.text) if field.name in _TAGS else []
+    told = [tag for text in said.tags for tag in _parts(text)]
+    return Carried(_joined(words, [*said.texts, *said.tags]), tuple(dict.fromkeys((*_cleaned(tags), *_cleaned(told)))))
 
 
-def _joined(words: Iterable[str]) -> str:
-    """The texts in one, each once, as many as fit."""
-    seen: dict[str, str] = {}
-    for text in words:
-        text = clean(text)
-        if text:
-            seen.setdefault(text.casefold(), text)
-    return "; ".join(seen.values())[:MOST_WORDS].rstrip()
+def _parts(text: str) -> list[str]:
+    """The tags of a text."""
+    return re.split(r"[;,/\n]", text)
+
+
+def _joined(*kinds: Iterable[str]) -> str:
+    """The texts in one, each once, of each kind as many as fit."""
+    seen: set[str] = set()
+    joined = []
+    for texts in kinds:
+        new = {text.casefold(): text for text in map(clean, texts) if text and text.casefold() not in seen}
+        seen |= new.keys()
+        joined.append("; ".join(new.values())[:MOST_WORDS].rstrip())
+    return "; ".join(filter(None, joined))
 
 
 def _cleaned(tags: Iterable[str]) -> tuple[str, ...]:
