@@ -152,7 +152,7 @@ def test_repeated_ids_cost_the_later_row(tmp_path: Path) -> None:
     assert "stands in line 2 already" in told(found.problems, "captions.csv line 3")[0]
 
 
-@pytest.mark.parametrize("text", ["", " ", '"\n"', "\u200b", " \u2060\ufeff", "\u3000"])
+@pytest.mark.parametrize("text", ["", " ", '"\n"', "\u200b", " \u2060\ufeff", "\u3000", "\u3164", "\u2800\uffa0", "\u0301", "\ufe0f", "\x00"])
 def test_a_blank_text_costs_its_row(tmp_path: Path, text: str) -> None:
     assert is_blank(text.strip('"'))
     found = Collection.read(folder(tmp_path, captions=f"a1,a,rain\na2,a,{text}"))
@@ -160,7 +160,7 @@ def test_a_blank_text_costs_its_row(tmp_path: Path, text: str) -> None:
     assert told(found.problems, "captions.csv line 3") == ["the text is blank; expected words. The row is left out."]
 
 
-@pytest.mark.parametrize("text", ["雨の音", "🌧", "صوت", "a", "́e", "\u200bx"])
+@pytest.mark.parametrize("text", ["雨の音", "🌧", "صوت", "a", "́e", "\u200bx", "❤\ufe0f", "ㅤ가", "⠓", "हा"])
 def test_a_text_in_any_script_is_a_text(tmp_path: Path, text: str) -> None:
     assert Collection.read(folder(tmp_path, captions=f"a1,a,{text}")).captions[0].text == text
 

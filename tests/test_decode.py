@@ -18,7 +18,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.audio import decode
+from earmark.audio import decode, headers
 from earmark.audio.logmel import PAPER, log_mel
 from earmark.errors import ConfigError, DataError, EarmarkError
 
@@ -273,7 +273,7 @@ def test_rates_that_are_no_whole_number_are_refused_and_never_hang(rate):
     code = """
 import sys
 import numpy as np
-from earmark.audio import decode
+from earmark.audio import decode, headers
 from earmark.errors import ConfigError
 rate = eval(sys.argv[1], {"nan": float("nan"), "inf": float("inf")})
 for pair in ((rate, 16_000), (16_000, rate)):
@@ -331,6 +331,30 @@ def test_a_file_of_no_bytes_is_called_empty(put):
 
 
 @pytest.mark.case("A19")
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100])
+def test_an_mp3_of_varying_bit_rate_is_read_to_its_end_though_no_header_counts_its_frames(tmp_path, rate):
+    samples = np.concatenate([np.zeros(rate * 20), 0.3 * np.random.default_rng(0).standard_normal(rate * 40)])
+    path = tmp_path / "vbr.mp3"
+    soundfile.write(path, samples, rate, format="MP3", bitrate_mode="VARIABLE", compression_level=0.5)
+    whole = path.read_bytes()
+    mark = whole.index(b"Xing")
+    begin = whole.index(b"\xff", mark)  # the frame behind the one that counts
+    while headers._mpeg_frame(whole[begin : begin + 4]) == 0:
+        begin = whole.index(b"\xff", begin + 1)
+    path.write_bytes(whole[begin:])
+    got = decode.load(path)
+    assert len(got.samples) / rate == pytest.approx(60, abs=0.3)
+    assert not any("truncated" in problem for problem in got.problems)
+
+
+def test_the_lengths_of_mpeg_frames_are_those_of_the_standard():
+    assert headers._mpeg_frame(bytes([0xFF, 0xFB, 0x90, 0x00])) == 417  # MPEG 1, 128 kbit/s, 44.1 kHz
+    assert headers._mpeg_frame(bytes([0xFF, 0xFB, 0x92, 0x00])) == 418  # padded
+    assert headers._mpeg_frame(bytes([0xFF, 0xF3, 0x80, 0x00])) == 208  # MPEG 2, 64 kbit/s, 22.05 kHz
+    assert headers._mpeg_frame(bytes([0xFF, 0xE3, 0x48, 0x00])) == 288  # MPEG 2.5, 32 kbit/s, 8 kHz
+    assert headers._mpeg_frame(bytes([0xFF, 0xFB, 0xF0, 0x00])) == 0
+
+
 def test_an_mp3_without_frames_has_no_audio(put):
     with pytest.raises(DataError, match="no audio decoded"):
         decode.load(put(b"\xff\xfb\x90\x00" + bytes(50) + bytes(range(1, 255)), "clip.mp3"))
@@ -536,7 +560,7 @@ def test_ogg_streams_one_behind_the_other_are_read_to_the_end(sound, put, subtyp
     code = """
 import sys
 sys.modules["av"] = None
-from earmark.audio import decode
+from earmark.audio import decode, headers
 print(decode.load(sys.argv[1]).problems)
 """
     assert "truncated: several Ogg streams" in in_a_process(code, path)
@@ -572,7 +596,7 @@ def test_two_hours_are_streamed_in_little_memory(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from earmark.audio import decode
+from earmark.audio import decode, headers
 lengths = [len(block) for block in decode.blocks(sys.argv[1], 44_100)]
 assert not {"torch", "scipy", "av"} & set(sys.modules), "heavy imports"
 status = Path("/proc/self/status").read_text()  # getrusage would count what this process was forked from
@@ -608,7 +632,7 @@ def test_without_pyav_soundfile_still_reads_and_the_rest_says_what_is_missing(so
     code = """
 import sys
 sys.modules["av"] = None
-from earmark.audio import decode
+from earmark.audio import decode, headers
 print(len(decode.load(sys.argv[1]).samples))
 try:
     decode.load(sys.argv[2])
@@ -760,7 +784,7 @@ EVERY_FILE = """
 import sys
 from pathlib import Path
 import numpy as np
-from earmark.audio import decode
+from earmark.audio import decode, headers
 count = 0
 for path in sorted(Path(sys.argv[1]).iterdir()):
     try:

@@ -314,7 +314,9 @@ def test_a_name_is_found_whatever_the_model_hears(tmp_path):
         ("dog", {"dogs_barking.wav", "DogBark.wav", "dog.wav"}),
         ("dogs", {"dogs_barking.wav", "DogBark.wav", "dog.wav"}),
         ("dog bark", {"dogs_barking.wav", "DogBark.wav"}),
-        ("beat", {"loopbreakbeat.wav"}),
+        ("break", {"loopbreakbeat.wav"}),
+        ("beat", set()),  # short ones are within too much: "rain" in "ambitrain"
+        ("a dog barks", {"dogs_barking.wav", "DogBark.wav"}),
         ("cafe", {"Café.wav"}),
         ("雨", {"雨の音.wav"}),
         ("the", {"the_end.wav", "rain in the woods.wav"}),

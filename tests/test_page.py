@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from earmark.search.index import build
 
 HOSTILE = "<img src=x onerror='window.pwned=1'>.wav"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+LONG_NAME = f"{'a very long name of a gate ' * 9}.wav"
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +55,24 @@ def made(tmp_path_factory, sentence_encoder) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def site(made) -> Iterator[str]:
-    """The address of a server that is running."""
+@contextmanager
+def serving(root: Path, **options) -> Iterator[str]:
+    """The address of a server of `root/index` that is running within the block."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(Engine(made / "index"), ratings=made / "ratings")
+    app = create_app(Engine(root / "index"), ratings=root / "ratings", **options)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     server.should_exit = True
     thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def site(made) -> Iterator[str]:
+    """The address of a server that is running."""
+    with serving(made) as address:
+        yield address
 
 
 @pytest.fixture(params=["desktop"])
@@ -231,9 +240,98 @@ def test_long_sounds_are_drawn_in_part_and_the_part_follows(page):
 def test_a_sound_that_is_gone_is_said_to_be(page):
     search(page, "q=gone")
     gone = row(page, "gone.wav")
+    gone.get_by_text("cannot be read any more").wait_for()  # before it is played
+    assert gone.locator(".wave.failed").count() == 1
     gone.get_by_role("button", name="Play gone.wav").click()
     gone.get_by_role("alert").filter(has_text="cannot be read any more").wait_for()
     assert gone.locator(".wave.failed").count() == 1
+
+
+MINUTES = "minutes.mp3"
+CATCH = """() => {
+    const make = document.createElement.bind(document);
+    document.createElement = (tag, ...more) => {
+        const made = make(tag, ...more);
+        if (tag === "audio") window.audio = made;
+        return made;
+    };
+}"""
+LOUDNESS = """async () => {
+    const context = new AudioContext();
+    const analyser = new AnalyserNode(context, { fftSize: 2048 });
+    context.createMediaElementSource(window.audio).connect(analyser);
+    const samples = new Float32Array(2048);
+    const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+    window.loudest = async () => {
+        let most = 0;
+        for (let at = 0; at < 8; at++) {
+            await wait(25);
+            analyser.getFloatTimeDomainData(samples);
+            for (const each of samples) most = Math.max(most, Math.abs(each));
+        }
+        return most;
+    };
+}"""
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory, sentence_encoder) -> Path:
+    """Another such folder: a long MP3 of variable bit rate, a sound with a long name, more rates than are offered."""
+    root = tmp_path_factory.mktemp("second")
+    sounds = root / "sounds"
+    write_sound(sounds / LONG_NAME, 1.0, seed=1)
+    for at in range(13):
+        write_sound(sounds / "rates" / f"rate_{at}.wav", 0.3, seed=at, rate=8_000 + 1_000 * at)
+    write_sound(sounds / "rates" / "other.wav", 0.3, seed=9, rate=22_050)
+    soundfile.write(sounds / MINUTES, minutes(5), 8_000, bitrate_mode="VARIABLE", compression_level=0.5)
+    build([sounds], root / "index", model=str(random_run(root / "run")))
+    return root
+
+
+def minutes(many: int) -> np.ndarray:
+    """A beep of 1 s at each minute; noise in the first one, silence in the others: bit rates differ."""
+    samples = np.zeros(8_000 * (60 * many + 5), np.float32)
+    samples[: 8_000 * 55] = 0.1 * np.random.default_rng(0).standard_normal(8_000 * 55)
+    for at in range(1, many + 1):
+        samples[8_000 * 60 * at :][:8_000] = 0.5 * np.sin(2 * np.pi * 440 * np.arange(8_000) / 8_000)
+    return samples
+
+
+@contextmanager
+def visiting(browser, address: str, **options) -> Iterator:
+    """A page of that server, in a browser that knows nothing of it."""
+    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900}, **options)
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    yield page
+    context.close()
+
+
+def test_long_mp3_plays_from_the_very_place_that_is_shown(browser, second):
+    with serving(second) as address, visiting(browser, address) as page:
+        page.add_init_script(f"({CATCH})()")
+        search(page, "q=minutes")
+        found = row(page, MINUTES)
+        with page.expect_response("**/play") as answer:
+            found.get_by_role("button", name=f"Play {MINUTES}").click()
+        assert answer.value.headers["content-type"] == "audio/wav"
+        is_playing(page, MINUTES)
+        page.wait_for_function("() => window.audio.readyState > 1")
+        assert page.evaluate("window.audio.duration") == pytest.approx(305, abs=0.2)
+        page.evaluate(LOUDNESS)
+        found.locator("canvas").press("End")  # 304 s
+        for _ in range(7):
+            found.locator("canvas").press("Shift+ArrowLeft")
+        for _ in range(2):
+            found.locator("canvas").press("ArrowLeft")
+        page.wait_for_timeout(200)
+        heard = {}
+        for place in (232.4, 240.3, 238.0, 180.3, 178.5, 300.3, 302.0):
+            page.evaluate("(at) => { window.audio.currentTime = at }", place)
+            page.wait_for_function("() => !window.audio.seeking")
+            page.wait_for_timeout(80)
+            heard[place] = page.evaluate("window.loudest()") > 0.2
+        assert heard == {place: place % 60 < 1 for place in heard}
 
 
 # Keys
@@ -253,6 +351,9 @@ def test_every_key_does_what_the_help_says(page):
     assert second == names(page)[1]
     page.keyboard.press("k")
     assert page.locator(".hit.current .name").inner_text() == "river.wav"
+    page.keyboard.press("Shift+J")
+    assert page.locator(".hit.current .name").inner_text() == second
+    page.keyboard.press("Shift+K")
     page.keyboard.press("Space")
     is_playing(page, "river.wav")
     page.keyboard.press("Space")
@@ -309,7 +410,8 @@ def test_a_chosen_file_is_searched_by_and_a_wrong_one_refused(page, made, tmp_pa
     page.wait_for_function("() => document.querySelector('.hit .name')?.innerText === 'door_slam.ogg'")
     (tmp_path / "wrong.wav").write_text("no sound at all")
     page.set_input_files("#file", str(tmp_path / "wrong.wav"))
-    page.get_by_role("alert").filter(has_text="wrong.wav: the sound").wait_for()
+    page.get_by_role("alert").filter(has_text="wrong.wav is no sound that can be read.").wait_for()
+    assert page.get_by_role("status").inner_text() == "13 of 14 sounds, best first"  # as before
     soundfile.write(tmp_path / "long.flac", np.zeros(8000 * 601), 8000)
     page.set_input_files("#file", str(tmp_path / "long.flac"))
     page.get_by_role("alert").filter(has_text="more than 600 s").wait_for()
@@ -352,6 +454,7 @@ def test_filters_narrow_and_stand_in_the_address(page):
     page.get_by_text("No sound passes the filters").wait_for()
     filters.get_by_role("button", name="Without the tag wood").click()
     page.wait_for_function("() => !location.search.includes('tag')")
+    assert page.evaluate("document.activeElement.id") == "tag"
     filters.get_by_label("Without", exact=True).fill("a slam")
     filters.get_by_label("Without", exact=True).press("Enter")
     asks(page, "not=a+slam")
@@ -384,6 +487,77 @@ def test_an_address_can_be_shared_and_back_leads_back(page, browser, site):
     assert not page.get_by_label("mono").is_checked()
     page.go_forward()
     asks(page, "channels=1")
+
+
+def test_what_is_like_a_sound_is_sought_with_the_same_filters(page, made):
+    search(page, "q=dog&channels=1&longest_s=20&limit=50")
+    page.keyboard.press("j")
+    page.keyboard.press("Shift+L")
+    asks(page, "like=")
+    assert "channels=1" in page.url
+    assert "longest_s=20" in page.url
+    assert "q=" not in page.url
+    page.evaluate(DROP, list((made / "sounds" / "doors" / "door_creak.wav").read_bytes()))
+    page.get_by_text("like mine.wav").wait_for()
+    assert "channels=1" in page.url
+    page.get_by_role("button", name="Do not search by this sound").click()
+    assert page.evaluate("document.activeElement.id") == "q"
+
+
+def test_all_filters_are_in_sight_and_values_of_the_address_are_kept(browser, second):
+    with serving(second) as address, visiting(browser, address) as page:
+        page.goto("/?q=rate&rate=22050&rate=96000&channels=7")
+        filters = page.get_by_role("complementary", name="Filters")
+        filters.get_by_label("8 kHz").first.wait_for()
+        for label in ("22.05 kHz", "96 kHz", "7 channels"):
+            assert filters.get_by_label(label).is_checked(), label
+        last = filters.get_by_role("button", name="Clear filters").bounding_box()
+        assert last["y"] + last["height"] < 900
+        filters.get_by_label("7 channels").uncheck()
+        page.wait_for_function("() => !location.search.includes('channels')")
+        assert "rate=22050" in page.url
+        assert "rate=96000" in page.url
+
+
+def test_a_long_name_takes_two_lines(browser, second):
+    with serving(second) as address, visiting(browser, address) as page:
+        search(page, "q=gate")
+        name = row(page, "a very long name").locator(".name")
+        height, line = name.evaluate("(each) => [each.clientHeight, parseFloat(getComputedStyle(each).lineHeight)]")
+        assert height <= 2 * line + 2
+        assert name.get_attribute("title").endswith(LONG_NAME)
+
+
+def test_a_wrong_like_and_a_wrong_token_are_told_in_a_sentence(page, browser, made):
+    page.goto("/?like=nothing")
+    page.get_by_role("alert").filter(has_text="The address names no sound to search by:").wait_for()
+    page.get_by_label("Words for a sound").fill("dog")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".hit")
+    assert page.url.endswith("/?q=dog")
+    with serving(made, token="opensesame") as address, visiting(browser, address) as other:
+        other.goto("/?token=opensesame")
+        other.get_by_text("Say what you hear").wait_for()
+        other.context.clear_cookies()
+        other.get_by_label("Words for a sound").fill("dog")
+        other.keyboard.press("Enter")
+        other.get_by_role("alert").filter(has_text="The server wants its token").wait_for()
+        other.goto("/")
+        other.get_by_text("A token is needed. Open the address").wait_for()
+
+
+def test_of_two_dropped_files_the_first_is_taken(page, made):
+    page.goto("/")
+    page.get_by_text("Say what you hear").wait_for()
+    drop = DROP.replace("for (const", 'transfer.items.add(new File([], "b.wav")); for (const', 1)
+    page.evaluate(drop, list((made / "sounds" / "doors" / "door_creak.wav").read_bytes()))
+    page.get_by_text("Of 2 files that were dropped, the first is searched by: mine.wav.").wait_for()
+
+
+def test_a_hit_dragged_onto_the_box_leaves_it_as_it_is(page):
+    search(page, "q=river")
+    row(page, "river.wav").locator(".name").drag_to(page.locator("#q"))
+    assert page.locator("#q").input_value() == "river"
 
 
 # Taking sounds out
@@ -469,9 +643,105 @@ def test_the_slider_keeps_ones_own_rating(page, made):
     again = row(page, "dog_bark.wav")
     assert again.get_by_role("slider", name="How well").get_attribute("aria-valuetext") == "81 of 100"
     with page.expect_response(lambda answer: answer.request.method == "PUT"):
-        again.get_by_role("button", name="Take the rating back").click()
+        again.get_by_role("button", name="Take the rating of dog_bark.wav back").click()
+    assert page.evaluate("document.activeElement.type") == "range"
     assert "dog_bark.wav" not in rated(made)
     assert again.get_by_role("slider", name="How well").get_attribute("aria-valuetext") == "not rated"
+
+
+def kept_by(page) -> list:
+    """Ratings that the page sends, as it sends them."""
+    sent: list = []
+    page.on("request", lambda each: sent.append(each.post_data_json["rating"]) if each.method == "PUT" else None)
+    return sent
+
+
+def test_keys_rate_once_they_rest_and_when_the_page_is_left(page, made):
+    search(page, "q=a+creaking+door")
+    slider = row(page, "door_creak.wav").get_by_role("slider", name="How well")
+    sent = kept_by(page)
+    slider.focus()
+    with page.expect_response(lambda answer: answer.request.method == "PUT"):
+        for _ in range(7):
+            page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(600)
+    assert sent == [57]
+    page.keyboard.press("ArrowRight")
+    page.locator("#q").focus()  # at once
+    page.wait_for_timeout(100)
+    assert sent == [57, 58]
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.goto("about:blank")
+    page.wait_for_timeout(300)
+    assert rated(made)["door_creak.wav"] == 59
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_enter_and_space_rate_what_an_unset_slider_shows(page, key):
+    search(page, f"q=a+key+{key}")
+    first = page.locator(".hit").first
+    sent = kept_by(page)
+    first.get_by_role("slider", name="How well").press(key)
+    assert first.locator(".rate-value").inner_text() == "50"
+    page.wait_for_timeout(100)
+    assert sent == [50]
+    assert page.locator(".hit.playing").count() == 0
+
+
+def test_a_rating_that_is_not_kept_shows_the_one_before(page):
+    search(page, "q=a+slamming+door")
+    first = page.locator(".hit").first
+    slider = first.get_by_role("slider", name="How well")
+    with page.expect_response(lambda answer: answer.request.method == "PUT"):
+        slider.fill("70")
+    page.route("**/api/ratings", lambda route: route.fulfill(status=500, json={"detail": "the disk is full."}))
+    slider.fill("20")
+    first.get_by_role("alert").filter(has_text="The rating was not kept: the disk is full.").wait_for()
+    assert slider.get_attribute("aria-valuetext") == "70 of 100"
+
+
+def touch(page, kind: str, *points: tuple[float, float]) -> None:
+    """A touch of a finger, as Chromium's own input takes it."""
+    page.session.send(
+        "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]}
+    )
+
+
+def test_a_swipe_over_a_slider_scrolls_and_a_tap_rates(browser, site):
+    with visiting(browser, site, has_touch=True, is_mobile=True) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.session = page.context.new_cdp_session(page)
+        search(page, "q=swiped")
+        sent = kept_by(page)
+        slider = page.get_by_role("slider", name="How well").nth(1)
+        slider.scroll_into_view_if_needed()
+        box = slider.bounding_box()
+        x, y = box["x"] + box["width"] * 0.8, box["y"] + box["height"] / 2
+        before = page.evaluate("scrollY")
+        touch(page, "touchStart", (x, y))
+        for step in range(1, 11):
+            touch(page, "touchMove", (x, y - 20 * step))
+            page.wait_for_timeout(16)
+        touch(page, "touchEnd")
+        page.wait_for_timeout(300)
+        assert page.evaluate("scrollY") > before + 50
+        assert slider.get_attribute("aria-valuetext") == "not rated"
+        assert sent == []
+        box = slider.bounding_box()
+        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(300)
+        assert sent == [50]
+        slider = page.get_by_role("slider", name="How well").nth(2)
+        box = slider.bounding_box()
+        y = box["y"] + box["height"] / 2
+        touch(page, "touchStart", (box["x"] + box["width"] / 2, y))
+        for step in range(1, 6):
+            touch(page, "touchMove", (box["x"] + box["width"] * (0.5 + step * 0.08), y))
+        touch(page, "touchEnd")
+        page.wait_for_timeout(300)
+        assert len(sent) == 2
+        assert sent[1] > 80
 
 
 def test_without_words_there_is_nothing_to_rate(page):
@@ -563,6 +833,7 @@ def test_screen_readers_find_landmarks_names_and_news(page):
     assert page.get_by_role("list").count() >= 1
     assert page.locator("ol#hits > li").count() == 13
     assert page.locator("#status").get_attribute("aria-live") == "polite"
+    assert page.get_by_role("main", name="Sounds").get_by_role("heading", level=2, name="Sounds").count() == 1
     canvas = row(page, "river.wav").get_by_role("slider", name="Position in river.wav")
     assert canvas.get_attribute("aria-valuetext").endswith("of 0:23.0")
     unnamed = page.evaluate(

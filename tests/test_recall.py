@@ -41,6 +41,16 @@ def test_small_indices_are_exact(tmp_path):
     assert "exact" in found.lines()[0]
 
 
+def test_of_files_that_sound_the_same_any_will_do(tmp_path, monkeypatch):
+    at = made(tmp_path / "index", many(60)).view()
+    question = np.stack([vector_of("a")])
+    exact = recall._exact(at, question, [Filters()], None)[0]
+    last = min(exact[0].values())
+    found = nearest.Near([*list(exact[0])[:9], "twin"], {"twin": last + 1e-7})
+    monkeypatch.setattr(type(at), "nearest", lambda *_, **__: found)
+    assert recall._measured(at, "", "", question, exact).recall == 1.0
+
+
 def test_what_users_get_is_compared_with_exact_search(many_windows):
     found = check(many_windows, windows=30, words=10)
     assert not found.exact

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -12,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -164,6 +167,40 @@ def test_an_upload_without_sound_is_refused_without_a_path(client, content):
 
 
 @pytest.mark.case("S05")
+def test_many_uploads_that_decode_long_block_nobody(engine, tmp_path, monkeypatch):
+    """Twenty at once: one is decoded, the others wait or are asked to come again, and a search is answered."""
+    from earmark.web import uploads
+
+    running, most, go_on = [], [], threading.Event()
+
+    def long(path, most_s):
+        running.append(path)
+        most.append(len(running))
+        go_on.wait(20)
+        running.remove(path)
+        raise DataError("no sound")
+
+    monkeypatch.setattr(uploads, "check_length", long)
+    with TestClient(create_app(engine, ratings=tmp_path / "r"), base_url=LOCAL) as client:
+        found = []
+        threads = [
+            threading.Thread(target=lambda: found.append(client.post("/api/like", content=b"x").status_code))
+            for _ in range(uploads.MOST_AT_ONCE + 4)
+        ]
+        for each in threads:
+            each.start()
+        assert client.get("/api/search", params={"q": "dog"}).json()["hits"]
+        assert client.get("/api/about").status_code == 200
+        while found.count(503) < 4:
+            time.sleep(0.01)
+        go_on.set()
+        for each in threads:
+            each.join()
+    assert max(most) == 1
+    assert sorted(found) == [422] * uploads.MOST_AT_ONCE + [503] * 4
+
+
+@pytest.mark.case("S05")
 def test_uploads_are_bounded(engine, tmp_path, monkeypatch):
     from earmark.web import uploads
 
@@ -205,6 +242,58 @@ def test_the_api_describes_itself_whole(client):
     for address in ("/", "/search/search.js", "/search/hits.js", "/search/filters.js", "/search/keys.js"):
         assert client.get(address).status_code == 200
         assert "http" + "://" not in client.get(address).text
+
+
+ROUTES = (
+    "about",
+    "search?q=a%20wolf",
+    "export?q=a%20wolf",
+    "sounds/ID/facts",
+    "sounds/ID",
+    "sounds/ID/play",
+    "sounds/ID/peaks",
+    "sounds/ID/cut?start=0&end=1",
+    "search?like=ID@0",
+)
+
+
+@pytest.mark.parametrize("fault", ["removed", "removed while it was asked", "no windows", "damaged", "another version"])
+def test_an_index_that_is_away_is_told_on_every_route_and_never_made(made, tmp_path, fault):
+    index = tmp_path / "index"
+    shutil.copytree(made / "index", index)
+    engine = Engine(index)
+    client = TestClient(create_app(engine), base_url=LOCAL, raise_server_exceptions=False)
+    shutil.rmtree(index / "ratings")
+    found = hit(client, "dog_bark.wav")
+    if fault.startswith("removed"):
+        if "asked" not in fault:
+            engine._current = None
+        shutil.rmtree(index)
+    elif fault == "no windows":
+        shutil.rmtree(index / "windows.lance")
+    elif fault == "damaged":
+        for each in (index / "windows.lance").rglob("*.*"):
+            each.write_bytes(b"x")
+    else:
+        (index / "index.toml").write_text("format = 99\n")
+    for route in ROUTES:
+        answer = client.get("/api/" + route.replace("ID", found["id"]))
+        assert answer.status_code in (200, 404, 503), route
+        assert answer.status_code == 503 or not fault.startswith("removed"), route
+        assert answer.status_code == 200 or list(answer.json()) == ["detail"]
+    answer = put(client, found, "dog", 50)
+    assert answer.status_code == 200 or list(answer.json()) == ["detail"]
+    assert index.exists() != fault.startswith("removed")
+    assert client.get("/").status_code == 200
+
+
+def test_an_index_that_cannot_be_read_at_the_start_is_one_line(made, tmp_path):
+    for text in ("format = 99\n", "format = [\n", "format = 1\nfolders = 3\n"):
+        shutil.copytree(made / "index", tmp_path / "index", dirs_exist_ok=True)
+        (tmp_path / "index" / "index.toml").write_text(text)
+        with pytest.raises(DataError) as caught:
+            serve(tmp_path / "index")
+        assert "\n" not in str(caught.value)
 
 
 # Sounds
@@ -364,6 +453,26 @@ def test_a_part_is_cut_as_the_file_is(client, made):
     np.testing.assert_allclose(heard, own[11_025:33_075], atol=1e-4)
     for wrong in ({"start": 0.5, "end": 0.5}, {"start": 2, "end": 3}, {"start": 1, "end": 0}, {"start": -1, "end": 1}):
         assert client.get(f"/api/sounds/{found['id']}/cut", params=wrong).status_code == 422
+
+
+@pytest.mark.parametrize("end", [1e-300, 1e-9, 0.0009])
+def test_a_part_of_less_than_a_millisecond_is_refused(client, end):
+    found = hit(client, "bell.aiff")
+    answer = client.get(f"/api/sounds/{found['id']}/cut", params={"start": 0, "end": end})
+    assert answer.status_code == 422
+    assert "of 0.001 to 3600 s" in answer.json()["detail"]
+
+
+def test_heads_are_answered_where_gets_are(client):
+    found = hit(client, "bell.aiff")
+    sound = f"/api/sounds/{found['id']}"
+    asked = ["/api/about", "/api/search?q=dog", "/api/export?q=dog", "/api/ratings?q=dog", "/", "/api", "/openapi.json"]
+    for address in (*asked, sound, f"{sound}/facts", f"{sound}/play", f"{sound}/peaks", f"{sound}/cut?start=0&end=1"):
+        got, head = client.get(address), client.head(address)
+        assert (head.status_code, head.content) == (200, b""), address
+        assert head.headers["content-type"] == got.headers["content-type"]
+    assert client.post("/api/ratings").headers["allow"] == "GET, HEAD, PUT"
+    assert client.get("/api/like").headers["allow"] == "POST"
 
 
 def test_exports_are_the_hits(client):
@@ -541,14 +650,159 @@ def test_ratings_outlive_kill_9(tmp_path, after):
     process.wait()
     process.stdout.close()
     kept = Rated(tmp_path / "r", no_cut)
+    kept.begin()
     assert after <= len(kept)
     found = Collection.read(tmp_path / "r")
     assert not found.problems
     assert len(found.ratings) == len(kept)
 
 
+def test_what_a_killed_server_left_is_removed_at_start(tmp_path):
+    kept = Rated(tmp_path / "r", no_cut)
+    kept.rate(region(0, tmp_path), "rain", 50, "me", stratum="search")
+    (tmp_path / "r" / "sounds").mkdir()
+    left = [tmp_path / "r" / ".earmark-x.part", tmp_path / "r" / "sounds" / ".earmark-y.part"]
+    for each in left:
+        each.write_bytes(b"half")
+    (tmp_path / "r" / "ratings.csv").unlink()
+    again = Rated(tmp_path / "r", no_cut)
+    again.begin()
+    assert not any(each.exists() for each in left)
+    assert len(again) == len(Collection.read(tmp_path / "r").ratings) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [(1e-300, "0"), (-0.0, "0"), (1e-5, "0"), (0.0004, "0"), (99.9999, "100"), (33.33333, "33.333"), (100, "100")],
+)
+def test_what_is_kept_is_read_again(client, tmp_path, given, written):
+    found = hit(client, "dog_bark.wav")
+    assert put(client, found, "dog", given).json()["rating"] == float(written)
+    assert client.get("/api/ratings", params={"q": "dog"}).json()[0]["rating"] == float(written)
+    assert [each.rating for each in Collection.read(tmp_path / "ratings").ratings] == [float(written)]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "ratings" / "history.csv").read_text())))
+    assert [row["rating"] for row in rows] == [written]
+    assert len(Rated(tmp_path / "ratings", no_cut)) == 1
+
+
+@pytest.mark.parametrize("file", ["clips.csv", "ratings.csv", "collection.toml"])
+@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EIO, 500)])
+def test_a_refused_rating_does_not_count(client, tmp_path, monkeypatch, file, number, status):
+    found = hit(client, "dog_bark.wav")
+    assert put(client, found, "dog", 10).status_code == 200
+    history = (tmp_path / "ratings" / "history.csv").read_bytes()
+    true = Path.replace
+
+    def full(path, to):
+        if Path(to).name == file:
+            raise OSError(number, os.strerror(number))
+        return true(path, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        for words in ("dog", "cat"):
+            refused = put(client, found, words, 90)
+            assert refused.status_code == status
+            assert "are not kept" in refused.json()["detail"]
+    assert (tmp_path / "ratings" / "history.csv").read_bytes() == history
+    assert [each["rating"] for each in client.get("/api/ratings", params={"q": "dog"}).json()] == [10]
+    assert client.get("/api/ratings", params={"q": "cat"}).json() == []
+    assert put(client, found, "rain", 30).status_code == 200
+    kept = Collection.read(tmp_path / "ratings")
+    assert {each.rating for each in kept.ratings} == {10, 30}
+    assert kept.check() == []
+
+
+def test_half_a_row_on_a_full_disk_is_taken_out(client, tmp_path, monkeypatch):
+    found = hit(client, "dog_bark.wav")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert put(client, found, "dog", 90).status_code == 507
+    assert put(client, found, "dog", 40).json()["rating"] == 40
+    assert [each.rating for each in Collection.read(tmp_path / "ratings").ratings] == [40]
+
+
+def test_a_history_that_people_change_is_read_again(tmp_path):
+    kept = Rated(tmp_path / "r", no_cut)
+    for at in range(3):
+        kept.rate(region(at, tmp_path), "rain", 50 + at, "me", stratum="search")
+    history = tmp_path / "r" / "history.csv"
+    whole = history.read_text()
+    history.write_text(whole.replace(",50,", ",57,"))  # of the same size
+    assert sorted(mark.rating for mark in kept.own("rain", "me")) == ["51", "52", "57"]
+    changed = whole.replace(",51,", ",lots,").replace("search,,,", "search,,4 s,", 1)
+    history.write_text(changed)
+    kept.rate(region(5, tmp_path), "rain", 5, "me", stratum="search")
+    assert sorted(mark.rating for mark in kept.own("rain", "me")) == ["5", "52"]
+    assert not Collection.read(tmp_path / "r").problems
+    history.unlink()
+    assert kept.own("rain", "me") == []
+    kept.rate(region(6, tmp_path), "rain", 6, "me", stratum="search")
+    assert len(kept) == len(Collection.read(tmp_path / "r").ratings) == 1
+
+
+def test_a_history_that_a_spreadsheet_saved_goes_on(tmp_path):
+    kept = Rated(tmp_path / "r", no_cut)
+    kept.rate(region(0, tmp_path), "rain", 50, "me", stratum="search")
+    history = tmp_path / "r" / "history.csv"
+    rows = list(csv.reader(io.StringIO(history.read_text())))
+    history.write_text("\ufeff" + "".join(";".join(["note", *reversed(row)]) + "\r\n" for row in rows))
+    kept.rate(region(1, tmp_path), "rain", 60, "me", stratum="search")
+    assert len(kept) == len(Rated(tmp_path / "r", no_cut)) == 2
+    history.write_text("something else\n")
+    with pytest.raises(ratings.NotKeptError, match="no column"):
+        kept.rate(region(2, tmp_path), "rain", 60, "me", stratum="search")
+    assert history.read_text() == "something else\n"
+
+
+@pytest.mark.parametrize("words", ["a\x00 dog", "\x07a\x1b dog\x9f", "a\r\n\tdog"])
+def test_controls_in_words_are_not_kept(client, tmp_path, words):
+    assert put(client, hit(client, "dog_bark.wav"), words, 50).status_code == 200
+    assert [caption.text for caption in Collection.read(tmp_path / "ratings").captions] == ["a dog"]
+    assert len(client.get("/api/ratings", params={"q": words}).json()) == 1
+    assert client.get("/api/search", params={"q": words}).status_code == 200
+
+
+@pytest.mark.parametrize("words", ["", " ", "\u200b", "\u3164", "\u2800", "\ufe0f", "\x00"])
+def test_blank_words_are_refused_everywhere(client, words):
+    found = hit(client, "dog_bark.wav")
+    answers = [client.get(f"/api/{each}", params={"q": words}) for each in ("search", "export", "ratings")]
+    for answer in [*answers, put(client, found, words, 50)]:
+        assert answer.status_code == 422
+        assert "blank" in answer.json()["detail"]
+
+
+def test_words_of_one_length_are_taken_everywhere(client):
+    found = hit(client, "dog_bark.wav")
+    for letters, status in ((2000, 200), (2001, 422)):
+        words = "dog " * 499 + "d" * (letters - 1996)
+        assert client.get("/api/search", params={"q": words, "not": words}).status_code == status
+        assert put(client, found, words, 50).status_code == status
+        assert client.get("/api/ratings", params={"q": words}).status_code == status
+
+
+def test_a_browser_has_its_id_with_the_page(client, engine, tmp_path):
+    found = client.get("/api/search", params={"q": "dog"}).json()["hits"]
+    for first in ("/", "/api/about"):
+        fresh = TestClient(client.app, base_url=LOCAL)
+        kept = fresh.get(first).headers["set-cookie"].lower()
+        assert "earmark-rater=" in kept
+        assert "httponly" in kept
+        for each in found[:3]:
+            answer = put(fresh, each, f"{first} dog", 50)
+            assert "set-cookie" not in answer.headers
+        assert len(fresh.get("/api/ratings", params={"q": f"{first} dog"}).json()) == 3
+    assert "set-cookie" not in client.get("/search/search.js").headers
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        Rated(tmp_path / "file" / "r", no_cut).begin()
     with pytest.raises(DataError, match="cannot be written"):
         Rated(tmp_path / "file" / "r", no_cut).rate(region(0, tmp_path), "rain", 50, "me", stratum="search")
 
@@ -631,6 +885,71 @@ def test_the_command_serves_and_prints_the_address(made):
         _, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
     assert "Traceback" not in error
+
+
+@contextlib.contextmanager
+def served(index: Path, *options: str):
+    """A process that serves, and its address."""
+    command = [sys.executable, "-m", "earmark", "serve", str(index), "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, httpx.URL(process.stdout.readline().split()[-1])
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_soon_with_streams_open_and_says_nothing(tmp_path, made, how):
+    """A browser that has paused a long sound, and one that waits on a connection that it keeps."""
+    shutil.copytree(made / "index", tmp_path / "index")
+    long = tmp_path / "sounds" / "long.wav"
+    long.parent.mkdir()
+    soundfile.write(long, np.zeros(48_000 * 200, np.float32), 48_000)
+    build([long.parent], tmp_path / "index", jobs=1)
+    with served(tmp_path / "index") as (process, address), contextlib.ExitStack() as opened:
+        found = httpx.get(f"{address}api/search", params={"q": "long", "longest_s": 1000, "shortest_s": 100}).json()
+        sound = f"/api/sounds/{found['hits'][0]['id']}"
+        for target in (sound, "/api/about"):
+            to = opened.enter_context(socket.create_connection((address.host, address.port)))
+            to.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert to.recv(100).startswith(b"HTTP/1.1 200")
+        process.send_signal(how)
+        _, error = process.communicate(timeout=20)
+    assert "Traceback" not in error
+    assert error.splitlines()[-1] == "Ctrl-C ends it."
+    assert process.returncode in (0, -how)
+
+
+def test_answers_on_a_connection_that_is_kept_wait_for_nothing():
+    from earmark.commands.serve import _listening
+
+    with _listening("127.0.0.1", 0) as at, socket.create_connection(at.getsockname()):
+        accepted, _ = at.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_ratings_that_cannot_be_kept_are_refused_at_the_start(made, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "r", Path("/proc/earmark")):
+        command = [
+            sys.executable,
+            "-m",
+            "earmark",
+            "serve",
+            str(made / "index"),
+            "--port",
+            "0",
+            "--ratings",
+            str(place),
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 2
+        assert "cannot be written" in ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 def test_elsewhere_a_token_is_made_up_and_asked_for(made):

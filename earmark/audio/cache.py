@@ -23,7 +23,7 @@ from earmark.audio import decode
 from earmark.errors import DataError
 from earmark.files import cache_folder, write_tensors, write_text
 
-FORMAT = 1
+FORMAT = 2
 """Of entries, and of how sounds are read: raise it whenever decoding, a log-mel or a tower gives other numbers."""
 HELD = 8192
 """Entries of so many numbers or fewer (vectors) are held in memory."""

@@ -347,14 +347,15 @@ def opened(path: Name) -> IO[bytes]:
 def _decoded(file: IO[bytes], path: Name, where: str) -> _Stream:
     """The stream of the first decoder that finds samples in the file: soundfile, then PyAV.
 
-    Of Ogg streams one behind the other (web radio) soundfile reads the first alone: there PyAV has the first word.
+    Of Ogg streams one behind the other soundfile reads the first alone, and of an MP3 whose bit rate varies and whose
+    frames no header counts as many as it guesses: there PyAV has the first word.
     """
     header = read_header(file)
     if header.empty:
         raise DataError(f"{where}: {header.empty}. Leave it out.")
     decoders = [("soundfile", _by_soundfile), ("PyAV", _by_pyav)]
     reasons, odd = [], [header.problem]
-    for name, decoder in decoders[::-1] if header.chained else decoders:
+    for name, decoder in decoders[::-1] if header.only_pyav else decoders:
         file.seek(0)
         try:
             stream = decoder(file, path, header)
@@ -363,8 +364,8 @@ def _decoded(file: IO[bytes], path: Name, where: str) -> _Stream:
             continue
         first = next(stream.chunks, None)
         if first is not None:
-            if header.chained and name == "soundfile":
-                odd.append("truncated: several Ogg streams, of which only PyAV reads more than the first")
+            if header.only_pyav and name == "soundfile":
+                odd.append(header.only_pyav)
             stream.chunks, stream.odd = chain([first], stream.chunks), [*odd, *stream.odd]
             return stream
         if stream.stopped:

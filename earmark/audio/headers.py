@@ -20,6 +20,18 @@ OGG_PAGE = 65_307
 """Bytes of the longest Ogg page."""
 
 
+MPEG_PLACES, MPEG_PART = 64, 4096
+"""Places of an MP3 file where its bit rate is looked up, and bytes that are read at each."""
+MPEG_HERTZ = (44_100, 48_000, 32_000)
+MPEG_KBITS = {
+    True: (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    False: (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+"""Of layer III, by code from 1 on: MPEG 1, and MPEG 2 and 2.5 (ISO/IEC 11172-3 and 13818-3)."""
+CHAINED = "truncated: several Ogg streams, of which only PyAV reads more than the first"
+UNCOUNTED = "truncated, perhaps: its bit rate varies and no header counts its frames, of which PyAV alone reads all"
+
+
 @dataclass(frozen=True)
 class Header:
     """What a header states."""
@@ -32,8 +44,8 @@ class Header:
     """What is odd in the header itself, a short sentence."""
     empty: str = ""
     """Why there are no samples, where that is plain."""
-    chained: bool = False
-    """Whether it is several Ogg streams, one behind the other."""
+    only_pyav: str = ""
+    """What is odd if soundfile reads it, where PyAV alone surely reads it to its end."""
 
 
 FORMS = (
@@ -308,7 +320,8 @@ def _ogg(file: IO[bytes]) -> Header:
     file.seek(max(0, length - 2 * OGG_PAGE))
     tail = file.read(2 * OGG_PAGE)
     last = tail[max(0, tail.rfind(b"OggS")) :]
-    return Header("Ogg", problem=_ogg_end(tail), chained=len(last) > 18 and last[14:18] != serial)
+    chained = len(last) > 18 and last[14:18] != serial  # web radio
+    return Header("Ogg", problem=_ogg_end(tail), only_pyav=CHAINED if chained else "")
 
 
 def _ogg_end(tail: bytes) -> str:
@@ -341,4 +354,32 @@ def _mp3(file: IO[bytes], form: str) -> Header:
         if 0 <= frame < at and struct.unpack(">I", window[at + 4 : at + 8])[0] & 1:
             samples = 1152 if window[frame + 1] & 0x08 else 576  # MPEG 1, or 2 and 2.5
             return Header(form, float(struct.unpack(">I", window[at + 8 : at + 12])[0] * samples))
-    return Header(form)
+    return Header(form, only_pyav=UNCOUNTED if len(_bit_rates(file, start)) > 1 else "")
+
+
+def _bit_rates(file: IO[bytes], start: int) -> set[int]:
+    """The bit rates, by their codes, of MPEG frames in places all over the file."""
+    rates, length = set(), _length(file)
+    for place in range(MPEG_PLACES):
+        file.seek(start + place * max(0, length - start) // MPEG_PLACES)
+        part = file.read(MPEG_PART)
+        at = part.find(b"\xff")
+        while 0 <= at < len(part) - 4:
+            size = _mpeg_frame(part[at : at + 4])
+            following = part[at + size : at + size + 4]
+            # a frame is one where another of its kind follows; the rest is chance
+            if size and len(following) == 4 and following[:2] == part[at : at + 2] and _mpeg_frame(following):
+                rates.add(part[at + 2] >> 4)
+                break
+            at = part.find(b"\xff", at + 1)
+    return rates
+
+
+def _mpeg_frame(head: bytes) -> int:
+    """The bytes of the layer III frame with these first four, 0 where it is none."""
+    version, layer, code, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
+    if head[0] != 0xFF or head[1] < 0xE0 or version == 1 or layer != 1 or code in (0, 15) or rate == 3:
+        return 0
+    first = version == 3  # MPEG 1; 2 and 2.5 have half its rates, and a quarter
+    hertz = MPEG_HERTZ[rate] >> (0 if first else 1 if version == 2 else 2)
+    return (144 if first else 72) * 1000 * MPEG_KBITS[first][code - 1] // hertz + (head[2] >> 1 & 1)

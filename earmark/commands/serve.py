@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
+import os
 import re
 import socket
 from pathlib import Path
@@ -14,6 +17,8 @@ from earmark import console
 from earmark.errors import ConfigError
 
 QUIET = {"log_level": "warning", "access_log": False, "server_header": False}
+ENDING_S = 1
+"""Seconds that answers under way have when the server ends: a browser that has paused a sound would never let it."""
 
 
 def serve(
@@ -61,9 +66,12 @@ def serve(
         import webbrowser
 
         webbrowser.open(address)
+    if ratings is None and not os.access(index, os.W_OK):
+        console.complain(f"{index}: cannot be written, so no rating can be kept there. Name --ratings.")
+    config = uvicorn.Config(app, timeout_graceful_shutdown=ENDING_S, **QUIET)
+    logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     with contextlib.suppress(KeyboardInterrupt):  # how a server ends
-        # a browser that has paused a sound would never let it end
-        uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=3, **QUIET)).run([listening])
+        uvicorn.Server(config).run([listening])
 
 
 def _needs_uvicorn() -> Any:
@@ -90,12 +98,22 @@ def _token(token: str | None, host: str) -> str:
 def _listening(host: str, port: int) -> socket.socket:
     """The socket. Raises `ConfigError` where it cannot be had."""
     try:
-        return socket.create_server(
+        listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=256
         )
+        # else each answer on a connection that is kept waits 40 ms for the one before to be acknowledged
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"--host {host} --port {port}: cannot listen there ({reason}). Name another port.") from error
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Whether what uvicorn says is a fault: not answers that were broken off, by us at the end or by a shrunk file."""
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    return not record.getMessage().startswith(("Cancel ", "ASGI callable returned without completing"))
 
 
 def _address(host: str, port: int, token: str) -> str:

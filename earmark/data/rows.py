@@ -24,6 +24,9 @@ from earmark.relevance import Rating
 CLIP_COLUMNS = ("clip_id", "path", "split", "group")
 CAPTION_COLUMNS = ("caption_id", "clip_id", "text")
 RATING_COLUMNS = ("caption_id", "clip_id", "rating", "group", "rater_id", "played_s", "stratum", "probability")
+_UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")
+_FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
+"""Of Hangul, and the empty pattern of Braille: letters and signs to Unicode, and blank."""
 _PLAIN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 
 
@@ -65,8 +68,12 @@ class Tables:
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of the text can be seen: blanks, controls and format characters (U+200B) only."""
-    return all(unicodedata.category(letter) in ("Zs", "Zl", "Zp", "Cc", "Cf") for letter in text)
+    """Whether the text has no letter that can be seen.
+
+    Blanks, controls and format characters (U+200B) cannot, nor fillers; marks that stand on a letter (accents,
+    variation selectors) count with one only.
+    """
+    return all(unicodedata.category(letter) in _UNSEEN or letter in _FILLERS for letter in text)
 
 
 def plain_number(text: str, low: float, high: float) -> float | None:

@@ -62,7 +62,14 @@ class DualEncoder(nn.Module, encoding.Encodes):
     # Making, saving, loading
 
     @classmethod
-    def for_collection(cls, config: DualEncoderConfig, collection: Collection | None, *, seed: int = 0) -> DualEncoder:
+    def for_collection(
+        cls,
+        config: DualEncoderConfig,
+        collection: Collection | None,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> DualEncoder:
         """A model with random heads (and pretrained layers where the settings name them) that fits the collection.
 
         None fits where the encoders read sounds and texts, and no vectors of a collection.
@@ -72,11 +79,11 @@ class DualEncoder(nn.Module, encoding.Encodes):
         model = cls(config, inputs)
         model.audio.load_pretrained()
         if isinstance(model.audio.head, Bridge):
-            model._lay_bridge(model.audio.head)
+            model._lay_bridge(model.audio.head, progress)
         return model
 
-    def _lay_bridge(self, bridge: Bridge) -> None:
-        names = torch.from_numpy(self.sentence_encoder.encode(class_texts(self.config.audio)))
+    def _lay_bridge(self, bridge: Bridge, progress: Progress | None) -> None:
+        names = torch.from_numpy(self.sentence_encoder.encode(class_texts(self.config.audio), progress))
         if names.shape[1] != self.config.model.dim:
             raise ConfigError(
                 f"audio.bridge: the text vectors have {names.shape[1]} numbers and model.dim is "

@@ -7,21 +7,24 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Query
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from earmark.errors import DataError
 from earmark.search.engine import Engine
-from earmark.search.library import Indexed, Library, scratch
+from earmark.search.library import Indexed, Library, held, scratch
 from earmark.search.query import Hit
-from earmark.search.rated import Rated
+from earmark.search.rated import NotKeptError, Rated
 from earmark.search.replies import (
     About,
     Asked,
@@ -33,19 +36,23 @@ from earmark.search.replies import (
     Result,
     Uploaded,
     Wave,
+    Words,
     facts,
 )
+from earmark.search.store import AwayError
 from earmark.web import peaks, sounds, uploads
 from earmark.web.guard import cookie_of
 from earmark.web.ranges import FileBytes, disposition
-from earmark.web.site import new_site, pages_of
+from earmark.web.site import answer_heads, is_full, new_site, pages_of
 
 PACKAGE = "earmark.search"
+T = TypeVar("T")
 UPLOADS = "/api/like"
 RATER = "earmark-rater"
 """The cookie that holds a browser's random id."""
 RATER_S = 5 * 365 * 24 * 3600
 LONGEST_CUT_S = 3600.0
+SHORTEST_CUT_S = 0.001
 
 
 def create_app(
@@ -58,16 +65,26 @@ def create_app(
 ) -> FastAPI:
     """The server over an engine; ratings go to a folder of their own, `ratings` in the index if none is named.
 
-    Without a token only names of this machine, and `names`, are answered.
+    Without a token only names of this machine, and `names`, are answered. Raises `NotKeptError` where ratings cannot
+    be kept in the folder that is named; an index that cannot be written is searched all the same.
     """
     pages = {"/": (PACKAGE, "index.html"), **pages_of(PACKAGE, "/search/")}
     title = f"earmark: {engine.store.folder.resolve().name}"
-    app = new_site(title, pages, token=token, names=names, uploads=[UPLOADS], cookie=cookie)
+    app = new_site(title, pages, token=token, names=names, uploads=[UPLOADS], cookie=cookie, within=[Raters])
+    app.add_exception_handler(AwayError, _told_away)
+    app.add_exception_handler(NotKeptError, _told_not_kept)
     library = Library(engine)
     rated = Rated(ratings or engine.store.folder / "ratings", _cut)
+    with suppress(*([NotKeptError] if ratings is None else [])):
+        rated.begin()
     cores = os.cpu_count() or 2
     # more at once would only wait for each other; sounds in pieces and facts are never behind them
     searching, drawing, embedding = CapacityLimiter(cores), CapacityLimiter(max(1, cores - 1)), CapacityLimiter(1)
+    cutting, sending = CapacityLimiter(max(1, cores - 1)), CapacityLimiter(uploads.MOST_AT_ONCE)
+
+    def heard(path: Path) -> Uploaded:
+        seconds = uploads.check_length(path, uploads.MOST_S)
+        return Uploaded(like=library.remember(engine.vector_of_file(path)), duration_s=seconds)
 
     def found(asked: Asked) -> Any:
         like = _there(library.vector, asked.like) if asked.like else None
@@ -93,17 +110,16 @@ def create_app(
     @app.post(UPLOADS, openapi_extra=_body_of_bytes())
     async def like(request: Request) -> Uploaded:
         """Takes a sound (the body is the file) to search by, and gives the id to send as `like`."""
-        async with uploads.upload(request, uploads.MOST_BYTES) as path:
-            seconds = await to_thread.run_sync(uploads.check_length, path, uploads.MOST_S)
-            vector = await to_thread.run_sync(engine.vector_of_file, path, limiter=embedding)
-        return Uploaded(like=library.remember(vector), duration_s=seconds)
+        with uploads.place(sending):
+            async with uploads.upload(request, uploads.MOST_BYTES) as path:
+                return await _in_thread(heard, path, limiter=embedding)
 
     # Sounds
 
     @app.get("/api/sounds/{file_id}/facts")
     def file_facts(file_id: FileId) -> Facts:
         """What is known of a file."""
-        return facts(_there(engine.file, file_id))
+        return facts(_there(library.facts, file_id))
 
     @app.head("/api/sounds/{file_id}", include_in_schema=False)
     @app.get("/api/sounds/{file_id}", response_class=Response)
@@ -121,7 +137,8 @@ def create_app(
         if sounds.media_type(descriptor)[1]:
             return _bytes(request, descriptor)
         os.close(descriptor)
-        kept = await to_thread.run_sync(sounds.converted, file.path, limiter=drawing)
+        kept = await _in_thread(sounds.converted, file.path, limiter=drawing)
+        _there(library.checked, file)  # what was read was still the file of the index
         return _bytes(request, os.open(kept, os.O_RDONLY | os.O_CLOEXEC))
 
     @app.get("/api/sounds/{file_id}/peaks")
@@ -134,73 +151,107 @@ def create_app(
     ) -> Wave:
         """The waveform from `start` to `end`, in at most so many points, whatever the length."""
         file = await to_thread.run_sync(_there, library.file, file_id)
-        path = _there(library.checked, file)
         async with drawing:
             if await request.is_disconnected():  # the page went on: others wait
                 raise HTTPException(499, "nobody waits for it any more.")
-            whole = await to_thread.run_sync(peaks.overview, path)
+            whole = await _in_thread(_overview, library, file)
         drawn = peaks.peaks(whole, start, end, points)
         return Wave(start_s=drawn.start_s, end_s=drawn.end_s, peaks=drawn.pairs.round(3).tolist())
 
     @app.get("/api/sounds/{file_id}/cut", response_class=Response)
-    def cut(
+    async def cut(
         file_id: FileId,
         start: Annotated[float, Query(ge=0, allow_inf_nan=False)],
         end: Annotated[float, Query(gt=0, allow_inf_nan=False)],
         request: Request,
     ) -> Response:
         """A part of the file, at its own rate, channels and depth, to download."""
-        file = _there(library.file, file_id)
-        return _cut_of(request, file, _there(library.checked, file), start, end)
+        file = await to_thread.run_sync(_there, library.file, file_id)
+        return await _in_thread(_cut_of, request, library, file, start, end, limiter=cutting)
 
     # Ratings
 
     @app.get("/api/ratings")
-    def own_ratings(request: Request, q: Annotated[str, Query(max_length=1000)]) -> list[KeptRating]:
+    def own_ratings(request: Request, q: Words) -> list[KeptRating]:
         """This browser's ratings for these words."""
-        rater = cookie_of(request.headers, RATER)
-        marks = rated.own(q, rater) if rater else []
-        return [
-            KeptRating(id=m.file_id, start_s=float(m.start_s), end_s=float(m.end_s), rating=float(m.rating))
-            for m in marks
-        ]
+        return [KeptRating.of(mark) for mark in rated.own(q, _rater(request))]
 
     @app.put("/api/ratings")
     def rate(request: Request, given: GivenRating) -> KeptRating | None:
         """Keeps a rating, 0–100, of a region of a file for words, in the place of an earlier one of this browser."""
         region = _there(library.region, given.id, given.start_s, given.end_s)
-        rater = _known_rater(request) or secrets.token_hex(8)
-        rated.rate(
+        mark = rated.rate(
             region,
             given.q,
             given.rating,
-            rater,
+            _rater(request),
             stratum=given.stratum,
             rank=given.rank,
             played_s=given.played_s,
             cosine=given.cosine,
             model=engine.store.about.fingerprint,
         )
-        kept = None
-        if given.rating is not None:
-            kept = KeptRating(id=given.id, start_s=region.start_s, end_s=region.end_s, rating=given.rating)
-        answer = JSONResponse(None if kept is None else kept.model_dump())
-        answer.set_cookie(RATER, rater, max_age=RATER_S, httponly=True, samesite="lax")
-        return answer  # type: ignore[return-value]
+        return KeptRating.of(mark) if mark.rating else None
 
+    answer_heads(app)
     return app
 
 
-def _known_rater(request: Request) -> str:
+class Raters:
+    """Gives each browser a random id, with the page or the first answer: ratings sent side by side share it then."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands the request on, `rater` in its state."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        known = _known_rater(Headers(scope=scope))
+        rater = known or secrets.token_hex(8)
+        scope.setdefault("state", {})["rater"] = rater
+        given = not known and (scope["path"] == "/" or scope["path"].startswith("/api/"))
+
+        async def sending(message: Message) -> None:
+            if given and message["type"] == "http.response.start" and message["status"] < 400:
+                told = Response()
+                told.set_cookie(RATER, rater, max_age=RATER_S, httponly=True, samesite="lax")
+                MutableHeaders(scope=message).append("set-cookie", told.headers["set-cookie"])
+            await send(message)
+
+        return await self.app(scope, receive, sending)
+
+
+def _known_rater(headers: Headers) -> str:
     """The browser's id, if it is one of ours."""
-    given = cookie_of(request.headers, RATER)
+    given = cookie_of(headers, RATER)
     return given if len(given) == 16 and all(mark in "0123456789abcdef" for mark in given) else ""
+
+
+def _rater(request: Request) -> str:
+    rater: str = request.state.rater
+    return rater
+
+
+async def _in_thread(function: Callable[..., T], *arguments: Any, limiter: CapacityLimiter | None = None) -> T:
+    """What a function gives that may take long; a server that ends does not wait for it."""
+    return await to_thread.run_sync(function, *arguments, limiter=limiter, abandon_on_cancel=True)
+
+
+def _told_away(_: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": " ".join(str(error).split())}, 503, {"retry-after": "10"})
+
+
+def _told_not_kept(_: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": " ".join(str(error).split())}, 507 if is_full(error) else 500)
 
 
 def _there(function: Any, *arguments: Any) -> Any:
     """What a function gives; where it says that something is not there, 404."""
     try:
         return function(*arguments)
+    except AwayError:
+        raise
     except DataError as error:
         raise HTTPException(404, str(error)) from error
 
@@ -259,14 +310,20 @@ def _cut(path: Path, start_s: float, end_s: float, to: Path) -> Path:
     return cut(path, start_s, end_s, to)
 
 
-def _cut_of(request: Request, file: Indexed, path: Path, start_s: float, end_s: float) -> Response:
+def _overview(library: Library, file: Indexed) -> peaks.Overview:
+    """The overview of the very file that was indexed."""
+    with held(file, _there(library.open, file)) as path:
+        return peaks.overview(file.path, path)
+
+
+def _cut_of(request: Request, library: Library, file: Indexed, start_s: float, end_s: float) -> Response:
     """The response that sends a part of a file."""
     end_s = min(end_s, file.duration_s)
-    if not 0 < end_s - start_s <= LONGEST_CUT_S:
+    if not SHORTEST_CUT_S <= end_s - start_s <= LONGEST_CUT_S:
         what = f"from {start_s:g} to {end_s:g} s; expected a part of 0 to {file.duration_s:g} s"
-        raise HTTPException(422, f"{what}, of {LONGEST_CUT_S:g} s at most.")
-    with scratch() as folder:
-        made = _cut(path, start_s, end_s, folder / f"cut{path.suffix}")
-        name = f"{path.stem}_{start_s:.3f}-{end_s:.3f}{made.suffix}"
+        raise HTTPException(422, f"{what}, of {SHORTEST_CUT_S:g} to {LONGEST_CUT_S:g} s.")
+    with scratch() as folder, held(file, _there(library.open, file)) as path:
+        made = _cut(path, start_s, end_s, folder / f"cut{file.path.suffix}")
+        name = f"{file.path.stem}_{start_s:.3f}-{end_s:.3f}{made.suffix}"
         descriptor = os.open(made, os.O_RDONLY | os.O_CLOEXEC)  # which outlives the name
     return _bytes(request, descriptor, name)

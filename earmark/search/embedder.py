@@ -12,12 +12,13 @@ from typing import Any
 import tomli_w
 
 from earmark.audio import cache
-from earmark.errors import DataError
+from earmark.errors import ConfigError, DataError
 from earmark.files import write_text, writing_folder
 from earmark.model.dual_encoder import DualEncoder, inputs_of, is_run, run_fingerprint
 from earmark.model.pretrained import find
 from earmark.model.settings import DualEncoderConfig
 from earmark.model.share import is_hub_name
+from earmark.model.text_encoders import Progress
 from earmark.model.untrained import untrained_settings
 from earmark.search.store import MODEL, About
 
@@ -44,6 +45,8 @@ def chosen(name: str, text: str = "", windows: About | None = None) -> Chosen:
     about = windows or About()
     folder = Path(name) if is_run(name) else _fetched_run(name)
     if folder is not None:
+        if text:
+            raise ConfigError(f"--text-model {text} with the run {name}: it has its own. Leave --text-model out.")
         shown = str(folder.resolve()) if is_run(name) else name
         own: list[Any] = [run_fingerprint(folder)]
         settings, dim = None, _run_dim(folder)
@@ -67,8 +70,11 @@ def _run_dim(folder: Path) -> int:
     return config.model.dim
 
 
-def keep(model: Chosen, index: Path) -> None:
-    """Writes the model into the index, as a run's folder of `config.toml` and `model.safetensors`, whole or not."""
+def keep(model: Chosen, index: Path, progress: Progress | None = None) -> None:
+    """Writes the model into the index, as a run's folder of `config.toml` and `model.safetensors`, whole or not.
+
+    The names of YAMNet's classes are embedded for it, which takes half a minute once on a machine.
+    """
     shutil.rmtree(index / MODEL, ignore_errors=True)
     with writing_folder(index / MODEL) as aside:
         if model.run is not None:
@@ -78,7 +84,7 @@ def keep(model: Chosen, index: Path) -> None:
                 shutil.copyfile(model.run / name, aside / name)
         else:
             assert model.settings is not None
-            made = DualEncoder.for_collection(model.settings, None)
+            made = DualEncoder.for_collection(model.settings, None, progress=progress)
             tables: dict[str, Any] = {**asdict(model.settings), "inputs": asdict(made.inputs)}
             write_text(aside / "config.toml", tomli_w.dumps(tables))
             made.save(aside)

@@ -20,12 +20,12 @@ import numpy as np
 
 from earmark.audio import decode
 from earmark.data.rows import is_blank
-from earmark.errors import DataError
+from earmark.errors import DataError, EarmarkError
 from earmark.search import embedder, ranking
 from earmark.search.hits import Candidate, candidates, fold
 from earmark.search.nearest import NOT_AT_ALL, View, Wanted, view, wanted
 from earmark.search.query import Answer, Hit, Query, Vector
-from earmark.search.store import ABOUT, WINDOWS, Store, needs_lancedb
+from earmark.search.store import ABOUT, WINDOWS, AwayError, Store, check_there, needs_lancedb
 from earmark.search.windows import cut
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ class Engine:
             if self._model is None or self._model.fingerprint != fingerprint:
                 from earmark.model.untrained import ClassLed
 
-                encoder = embedder.load(self.store.folder)
+                try:
+                    encoder = embedder.load(self.store.folder)
+                except EarmarkError as error:
+                    raise AwayError(str(error)) from error
                 self._model = Model(fingerprint, encoder, ClassLed.of(encoder))
             return self._model
 
@@ -178,19 +181,20 @@ class Engine:
     def search(self, query: Query) -> Answer:
         """The files that answer, best first.
 
-        Raises `DataError` on blank words, on a query of neither words nor a sound, and where the index cannot be read.
+        Raises `DataError` on blank words and on a query of neither words nor a sound, `AwayError` where the index
+        cannot be read.
         """
         check(query)
         query = replace(query, words=_letters(query.words), without=_letters(query.without))
         for pause_s in PAUSES_S:
             try:
                 return self._answer(query, self.view())
-            except (OSError, RuntimeError, ValueError) as error:
+            except (AwayError, OSError, RuntimeError, ValueError) as error:
                 # a version that was tidied away meanwhile, or an index that was made anew
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                away = error if isinstance(error, AwayError) else unreadable(self.store.folder, error)
                 self._current = None
                 time.sleep(pause_s)
-        raise DataError(f"{self.store.folder}: cannot be searched ({reason}). Search again, or index anew.")
+        raise away
 
     def _answer(self, query: Query, at: View) -> Answer:
         where = ranking.condition(query.filters)
@@ -265,6 +269,12 @@ def _carriers(keywords: Future[Keywords]) -> Iterator[str]:
         yield from tier
 
 
+def unreadable(index: Path, error: Exception) -> AwayError:
+    """What a reader says of LanceDB's error."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return AwayError(f"{index}: cannot be searched ({reason}). Search again, or index anew.")
+
+
 def check(query: Query) -> None:
     """Raises `DataError` on blank words, and on a query of neither words nor a sound."""
     for words in (query.words, query.without):
@@ -289,6 +299,7 @@ def _after(blocks: Iterable[decode.Samples], skipped: int) -> Iterator[decode.Sa
 
 def _opened(index: Path) -> View:
     """The last version that was committed."""
+    check_there(index)
     table = needs_lancedb().connect(str(index)).open_table(WINDOWS)
     table.checkout(table.version)
     return view(table)

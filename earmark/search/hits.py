@@ -22,7 +22,8 @@ OTHERS = 4
 AS_NEAR = 0.9
 """The cosine of the first windows of near-duplicates, at least: others are not compared by their prints.
 
-Of 120 sounds of `data/library` 2 % of the copies 12 dB softer are below, by the untrained default, and 75 % of other pairs.
+Of 120 sounds of `data/library`, by the untrained default, 2 % of the copies 12 dB softer are below, and 75 % of other
+pairs.
 """
 
 

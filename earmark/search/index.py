@@ -114,8 +114,8 @@ def build(
         asked = Asked(to, jobs, follow_links, prune, words, table, progress, now)
         if not rebuild:
             opening.remove(to / opening.ANEW)
-            return _brought_up_to_date(opening.opened(to, model, text), given, asked)
-        store = opening.opened_anew(to, model, text)
+            return _brought_up_to_date(opening.opened(to, model, text, progress), given, asked)
+        store = opening.opened_anew(to, model, text, progress)
         built = _brought_up_to_date(store, [*given, *map(from_text, store.about.folders)], asked)
         opening.put_in_place(to)
         return built

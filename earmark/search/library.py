@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from earmark.audio.decode import shown
 from earmark.errors import DataError
-from earmark.search.engine import Engine
-from earmark.search.query import Vector
+from earmark.search.engine import Engine, unreadable
+from earmark.search.query import Hit, Vector
 from earmark.search.rated import Region
 from earmark.search.replies import About, Choice
-from earmark.search.store import Stamp, Store, path_of
+from earmark.search.store import Stamp, Store, check_there, path_of
 from earmark.web.sounds import open_unchanged
 from earmark.web.uploads import MOST_BYTES, MOST_S
 
@@ -62,11 +63,29 @@ class Library:
 
     def _state(self) -> State:
         """What changes with every commit, and when the index is made anew."""
+        check_there(self.engine.store.folder)
         store = self.engine.store
         return State(store, store.windows.version)
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within it the index is read; raises `AwayError` where that cannot be."""
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            raise unreadable(self.engine.store.folder, error) from error
+
     def file(self, file_id: str) -> Indexed:
         """The file of that id. Raises `DataError` where there is none."""
+        with self._reading():
+            return self._file(file_id)
+
+    def facts(self, file_id: str) -> Hit:
+        """What is known of a file. Raises `DataError` where there is none."""
+        with self._reading():
+            return self.engine.file(file_id)
+
+    def _file(self, file_id: str) -> Indexed:
         state = self._state()
         with self._lock:
             if self._files_of != state:
@@ -130,16 +149,18 @@ class Library:
                     return vector
             raise DataError("that sound is not at hand any more. Drop it once more.")
         file_id, _, start = like.partition("@")
-        return self.engine.vector_of_hit(file_id, float(start))
+        with self._reading():
+            return self.engine.vector_of_hit(file_id, float(start))
 
     # What the index holds
 
     def about(self) -> About:
         """Counts and the values of filters, of the last commit."""
-        state = self._state()
-        if self._about is None or self._about[0] != state:
-            self._about = (state, self._counted())
-        return self._about[1]
+        with self._reading():
+            state = self._state()
+            if self._about is None or self._about[0] != state:
+                self._about = (state, self._counted())
+            return self._about[1]
 
     def _counted(self) -> About:
         import pyarrow.compute as pc
@@ -170,6 +191,21 @@ def _choices(column: Any) -> list[Choice]:
     counted = [(entry["values"], entry["counts"]) for entry in column.value_counts().to_pylist()]
     counted.sort(key=lambda each: (-each[1], str(each[0])))
     return [Choice(value=str(value), files=files) for value, files in counted[:MOST_CHOICES] if value not in ("", None)]
+
+
+@contextmanager
+def held(file: Indexed, descriptor: int) -> Iterator[Path]:
+    """A path that leads to an open file, whatever takes its place meanwhile; it is closed when the block ends.
+
+    Where the system has no /proc (macOS) it is the file's own path.
+    """
+    there = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        yield there if there.exists() else file.path
+    except DataError as error:
+        raise DataError(str(error).replace(str(there), shown(file.path))) from error
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from earmark.search.store import (
 )
 
 if TYPE_CHECKING:
+    from earmark.model.text_encoders import Progress
     from earmark.search.embedder import Chosen
 
 DEFAULT = "yamnet"
@@ -90,7 +91,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def opened(index: Path, model: str, text: str) -> Store:
+def opened(index: Path, model: str, text: str, progress: Progress | None = None) -> Store:
     """The index, or a new one without sounds; `model` and `text` are empty where none was asked for.
 
     Raises `DataError` where it was made with another model.
@@ -98,7 +99,7 @@ def opened(index: Path, model: str, text: str) -> Store:
     if not (index / ABOUT).is_file():
         from earmark.search.embedder import chosen
 
-        return _new(index, chosen(model or DEFAULT, text))
+        return _new(index, chosen(model or DEFAULT, text), progress)
     store = Store.open(index)
     if DESCRIBED not in store.windows.schema.names:  # made before there were words from tables
         store.windows.add_columns(written_schema(store.about.dim).field(DESCRIBED))
@@ -109,10 +110,10 @@ def opened(index: Path, model: str, text: str) -> Store:
     return store
 
 
-def _new(index: Path, asked: Chosen) -> Store:
+def _new(index: Path, asked: Chosen, progress: Progress | None) -> Store:
     from earmark.search.embedder import keep
 
-    keep(asked, index)
+    keep(asked, index, progress)
     return Store.create(index, About(model=asked.name, fingerprint=asked.fingerprint, dim=asked.dim))
 
 
@@ -123,6 +124,8 @@ def _check_model(store: Store, asked: Chosen) -> None:
     if asked.name == about.model and asked.dim == about.dim:
         what = f"{about.model} is not as it was (other weights, settings or --text-model: {asked.fingerprint[:8]}, "
         what += f"then {about.fingerprint[:8]})"
+    elif asked.name == about.model:
+        what = f"made with {about.model} beside {_text_of(store.folder, about.model)}, asked for another --text-model"
     else:
         what = f"made with {about.model} ({about.dim} values), asked for {asked.name} ({asked.dim} values)"
     raise DataError(f"{store.folder}: {what}. Name another --to, or make the index anew with `--rebuild`.")
@@ -131,7 +134,7 @@ def _check_model(store: Store, asked: Chosen) -> None:
 # Made anew
 
 
-def opened_anew(index: Path, model: str, text: str) -> Store:
+def opened_anew(index: Path, model: str, text: str, progress: Progress | None = None) -> Store:
     """An index within this one that is to take its place, with its folders and its table; a killed one is gone on with.
 
     `model` and `text` are those of before where none is asked for.
@@ -149,7 +152,7 @@ def opened_anew(index: Path, model: str, text: str) -> Store:
             return store
     remove(anew)
     anew.mkdir()
-    store = _new(anew, asked)
+    store = _new(anew, asked, progress)
     folders, links = before.get("folders", []), bool(before.get("follow_links", False))
     words = WordsTable()
     with suppress(EarmarkError):

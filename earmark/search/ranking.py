@@ -17,8 +17,10 @@ EXACT_BELOW = 100_000
 """Windows: below, every one is looked at; from there on IVF_SQ finds the near ones."""
 K = 60
 """Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): as LanceDB's RRFReranker has it."""
-LEAST_PART = 4
+LEAST_PART = 5
 """Letters of a word that is looked for within longer ones."""
+SMALL_WORDS = frozenset({"a", "an", "and", "at", "by", "from", "in", "is", "of", "on", "or", "the", "to", "with"})
+"""Beside other words they tell nothing of what is wanted ("a dog barks")."""
 SCALARS = {
     **{"file_id": "BTree", "window": "Bitmap", "folder": "BTree", "duration_s": "BTree"},
     **{"rate": "Bitmap", "channels": "Bitmap", "tags": "LabelList"},
@@ -123,10 +125,11 @@ def keyword_tiers(table: Table, words: str, where: str, most: int, *, within: bo
     """Files (ids) by what of the words they carry, with BM25's score: first those with all words, then those with some.
 
     Where no file holds all of them as words, and `within`, those that hold them within longer ones stand first
-    ("beat" in "loopbreakbeat"); all texts are looked through for that.
+    ("break" in "loopbreakbeat"); all texts are looked through for that.
     """
     from lancedb.query import FullTextOperator
 
+    words = _telling(words)
     whole = _matching(table, words, where, most, FullTextOperator.AND)
     if within and not whole:
         whole = _within(table, words, where, most)
@@ -134,6 +137,11 @@ def keyword_tiers(table: Table, words: str, where: str, most: int, *, within: bo
         return [whole]
     some = _matching(table, words, where, most, FullTextOperator.OR)
     return [whole, {file_id: score for file_id, score in some.items() if file_id not in whole}]
+
+
+def _telling(words: str) -> str:
+    """The words without small ones, where others are left."""
+    return " ".join(word for word in words.split() if word.lower() not in SMALL_WORDS) or words
 
 
 def holding(table: Table, words: str, where: str) -> set[str]:

@@ -17,23 +17,28 @@ import fcntl
 import hashlib
 import io
 import os
+import tempfile
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from earmark.data.collection import LISTS, Caption, Clip, Collection, relative_path
-from earmark.data.rows import is_blank, plain_number
+from earmark.data.rows import is_blank, rating_fault
 from earmark.errors import DataError
-from earmark.files import LOCK, read_table
+from earmark.files import LOCK, read_table, write_table
 from earmark.relevance import Rating
 
 HISTORY, SOUNDS = "history.csv", "sounds"
 SPLIT = "development"
-LONGEST_QUERY = 1000
+LONGEST_QUERY = 2000
 """Letters."""
+LEFT_OVER = ".earmark-*.part"
+"""Files that were being written when a process was killed (`files.writing`)."""
 Key = tuple[str, str, str]
 """Rater, query as it is compared, clip."""
 
@@ -103,9 +108,16 @@ SHOWN_COLUMNS = ("rank", "cosine", "model", "rated_at")
 """Columns of ratings.csv beside those that every collection knows."""
 
 
+class NotKeptError(DataError):
+    """A rating that the disk, or what lies there, did not let us keep."""
+
+
 def query_text(words: str) -> str:
-    """The words as a caption: blanks made single. Raises `DataError` where nothing of them can be seen, or too much."""
-    text = " ".join(words.split())
+    """The words as a caption: blanks made single, controls (NUL) taken for blanks.
+
+    Raises `DataError` where nothing of them can be seen, or too much.
+    """
+    text = " ".join("".join(" " if unicodedata.category(mark) == "Cc" else mark for mark in words).split())
     if is_blank(text):
         raise DataError(f"the words are blank ({words[:40]!r}); a rating needs the words that it is for.")
     if len(text) > LONGEST_QUERY:
@@ -117,14 +129,32 @@ class Rated:
     """The ratings in a folder, safe under several threads and several processes."""
 
     def __init__(self, folder: Path, cut: Callable[[Path, float, float, Path], Path]) -> None:
-        """`cut` (path, start, end, to) writes a part of a sound and tells where: the ending is its own choice."""
+        """`cut` (path, start, end, to) writes a part of a sound and tells where: the ending is its own choice.
+
+        Nothing is read or written before `begin`, or the first call.
+        """
         self.folder = folder
         self._cut = cut
         self._lock = threading.Lock()
         self._marks: dict[Key, Mark] = {}
-        self._read_bytes = 0
-        if (folder / HISTORY).exists():
-            with self._alone():
+        self._read: Stamp | None = None
+
+    def begin(self) -> None:
+        """Makes the folder, removes what a killed process left, and makes the tables from the history.
+
+        Raises `NotKeptError` where ratings cannot be kept there.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _not_kept(self.folder, error) from error
+        with self._alone():
+            for place in (self.folder, self.folder / SOUNDS):
+                for each in place.glob(LEFT_OVER):
+                    each.unlink(missing_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):  # else the first rating would find out
+                pass
+            if self._read is not None:
                 self._write_collection()
 
     def rate(
@@ -139,10 +169,11 @@ class Rated:
         played_s: float | None = None,
         cosine: float | None = None,
         model: str = "",
-    ) -> None:
-        """Keeps the rating of a region for words, 0–100; None takes an earlier one back.
+    ) -> Mark:
+        """The row that keeps the rating of a region for words, 0–100; None takes an earlier one back.
 
-        Raises `DataError` where the words are blank, the rating is out of range, or the sound cannot be cut.
+        A rating has three digits behind the point. Raises `DataError` where the words are blank, the rating is out of
+        range, or the sound cannot be cut, `NotKeptError` where it cannot be kept; then nothing of it is.
         """
         text = query_text(words)
         if rating is not None and not 0 <= rating <= 100:
@@ -152,7 +183,7 @@ class Rated:
                 rater_id=rater_id,
                 text=text,
                 clip_id=region.clip_id,
-                rating="" if rating is None else f"{rating:g}",
+                rating="" if rating is None else _plain(rating),
                 path="" if rating is None else self._path_of(region),
                 file_id=region.file_id,
                 start_s=f"{region.start_s:.3f}",
@@ -165,19 +196,20 @@ class Rated:
                 model=model,
                 rated_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             )
-            self._append(mark)
-            self._write_collection()
+            self._keep(mark)
+        return mark
 
     def own(self, words: str, rater_id: str) -> list[Mark]:
-        """What this rater said of these words, as it stands."""
-        if not (self.folder / HISTORY).exists():
-            return []
-        with self._alone():
-            text = " ".join(words.split()).casefold()
+        """What this rater said of these words, as it stands. Raises as `query_text`."""
+        text = query_text(words).casefold()
+        with self._lock:
+            self._read_on()
             return [mark for key, mark in self._marks.items() if key[:2] == (rater_id, text) and mark.rating]
 
     def __len__(self) -> int:
-        return sum(bool(mark.rating) for mark in self._marks.values())
+        with self._lock:
+            self._read_on()
+            return sum(bool(mark.rating) for mark in self._marks.values())
 
     # The history
 
@@ -186,45 +218,47 @@ class Rated:
         """For this thread of this process alone, with all that others have added."""
         with self._lock:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lock = (self.folder / LOCK).open("w")
+                self.folder.mkdir(exist_ok=True)  # an index that was removed does not come back
+                with (self.folder / LOCK).open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    self._read_on()
+                    yield
             except OSError as error:
-                raise DataError(
-                    f"{self.folder}: cannot be written ({error.strerror}). Name another --ratings."
-                ) from error
-            with lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                self._read_on()
-                yield
+                raise _not_kept(self.folder, error) from error
 
     def _read_on(self) -> None:
-        """Reads the history where it is longer than what was read."""
+        """Reads the history where it is another than what was read: others add to it, and people change it."""
         path = self.folder / HISTORY
-        size = path.stat().st_size if path.exists() else 0
-        if size == self._read_bytes:
+        now = _stamp(path)
+        if now == self._read:
             return
         self._marks = {}
-        for row in read_table(path, COLUMNS)[1]:
-            mark = Mark(**{name: row.cells[name] for name in COLUMNS})
+        for row in _rows(path):
+            mark = Mark(**{name: row[name] for name in COLUMNS})
             if _is_sound(mark):
                 self._marks[mark.key] = mark  # in the place of an earlier one
-        self._read_bytes = size
+        self._read = now
 
-    def _append(self, mark: Mark) -> None:
-        """Adds a row, and returns once the disk has it."""
+    def _keep(self, mark: Mark) -> None:
+        """Adds a row and makes the tables; where one of them cannot be written the row is taken out again."""
         path = self.folder / HISTORY
-        line = _line(asdict(mark))
-        with path.open("ab+") as file:
-            if not file.tell():
-                line = ",".join(COLUMNS) + "\n" + line
-            else:
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else "\n" + line  # a row that was cut by a power failure
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-            self._read_bytes = file.tell()
-        self._marks[mark.key] = mark
+        if not _is_sound(mark):  # it would not be read
+            raise DataError(f"a rating that cannot be kept: {_line(asdict(mark)).strip()[:200]!r}.")
+        _in_our_form(path)
+        before = path.stat().st_size if path.exists() else 0
+        try:
+            _append(path, mark)
+            self._marks[mark.key] = mark
+            self._read = _stamp(path)
+            self._write_collection()
+        except (OSError, DataError) as error:
+            with suppress(OSError, DataError):
+                _shortened(path, before)
+            self._read = NEVER
+            with suppress(OSError, DataError):
+                self._read_on()
+                self._write_collection()  # some of the tables may have the row
+            raise _not_kept(self.folder, error) from error
 
     # The collection
 
@@ -237,7 +271,10 @@ class Rated:
         kept = next(sounds.glob(f"{region.clip_id}.*"), None)
         if kept is None:
             sounds.mkdir(exist_ok=True)
-            kept = self._cut(region.path, region.start_s, region.end_s, sounds / f"{region.clip_id}.wav")
+            try:
+                kept = self._cut(region.path, region.start_s, region.end_s, sounds / f"{region.clip_id}.wav")
+            except DataError as error:
+                raise (_not_kept(self.folder, error) if "cannot be written" in str(error) else error) from error
         return relative_path(kept, self.folder)
 
     def _write_collection(self) -> None:
@@ -260,6 +297,84 @@ class Rated:
         ).write()
 
 
+# The history on disk
+
+
+class Stamp(NamedTuple):
+    """What tells that a file is as it was."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+NEVER = Stamp(-1, -1, -1)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """None where the file is not there."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise NotKeptError(f"{path}: cannot be read ({error.strerror}).") from error
+    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a history, none where there is none. Raises `NotKeptError` where it is no table of ours."""
+    if not path.exists() or not path.stat().st_size:
+        return []
+    try:
+        return [row.cells for row in read_table(path, COLUMNS)[1]]
+    except DataError as error:
+        raise NotKeptError(str(error)) from error
+
+
+def _in_our_form(path: Path) -> None:
+    """Writes a history anew that a spreadsheet has saved with other columns or separators: a row that is added fits."""
+    head = (",".join(COLUMNS) + "\n").encode()
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(head)) == head:
+                return
+        write_table(path, COLUMNS, _rows(path))
+
+
+def _append(path: Path, mark: Mark) -> None:
+    """Adds a row, and returns once the disk has it."""
+    line = _line(asdict(mark))
+    with path.open("ab+") as file:
+        if not file.tell():
+            line = ",".join(COLUMNS) + "\n" + line
+        else:
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else "\n" + line  # a row that was cut by a power failure
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _shortened(path: Path, size: int) -> None:
+    """Takes what was added out of a history."""
+    with path.open("rb+") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
+
+
+def _not_kept(folder: Path, error: OSError | DataError) -> NotKeptError:
+    if isinstance(error, NotKeptError):
+        return error
+    reason = f"{folder}: cannot be written ({error.strerror})." if isinstance(error, OSError) else str(error)
+    return NotKeptError(f"{reason} The rating is not kept: make room, or name another --ratings.")
+
+
+def _plain(rating: float) -> str:
+    """The rating as `plain_number` reads it: no sign, no exponent, three digits behind the point at most."""
+    return f"{abs(rating):.3f}".rstrip("0").rstrip(".")
+
+
 def _line(cells: Mapping[str, str]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow([cells[name] for name in COLUMNS])
@@ -268,8 +383,9 @@ def _line(cells: Mapping[str, str]) -> str:
 
 def _is_sound(mark: Mark) -> bool:
     """Whether the row is whole and says something."""
-    rating = mark.rating == "" or plain_number(mark.rating, 0, 100) is not None
-    return rating and mark.rated_at.endswith("Z") and bool(mark.clip_id and mark.rater_id) and not is_blank(mark.text)
+    rating = mark.rating == "" or (mark.path and not rating_fault(asdict(mark)))
+    whole = mark.rated_at.endswith("Z") and not any(is_blank(each) for each in (mark.clip_id, mark.rater_id, mark.text))
+    return bool(rating) and whole
 
 
 def _can_stand_in_csv(path: str) -> bool:

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from earmark.search.query import Filters, Hit, Query, Region, Vector
+from earmark.search.rated import LONGEST_QUERY, Mark
 
 MOST_HITS = 500
 """Of one answer."""
-MOST_LETTERS = 2000
+MOST_LETTERS = LONGEST_QUERY
 """Of words."""
+Words = Annotated[str, Field(max_length=MOST_LETTERS)]
 FileId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -22,7 +24,7 @@ class Asked(BaseModel):
     without: str = Field("", alias="not", max_length=MOST_LETTERS, description="What must not be heard, in words.")
     like: str = Field(
         "",
-        pattern="^([0-9a-f]{32}@[0-9]+([.][0-9]+)?|u[0-9a-f]{32})?$",
+        pattern="^([0-9a-f]{32}@[0-9]{1,9}([.][0-9]{1,18})?|u[0-9a-f]{32})?$",
         description="A sound to search by: `file_id@seconds`, or the id that an upload was given.",
     )
     keywords: bool = Field(True, description="Whether names and tags count too, or the embedding alone.")
@@ -123,7 +125,7 @@ class Wave(BaseModel):
 class GivenRating(BaseModel):
     """A listener's rating of a region of a file for words."""
 
-    q: str = Field(max_length=1000, description="The words that it is rated for.")
+    q: str = Field(max_length=MOST_LETTERS, description="The words that it is rated for.")
     id: FileId
     start_s: float = Field(ge=0, allow_inf_nan=False)
     end_s: float = Field(gt=0, allow_inf_nan=False)
@@ -143,6 +145,11 @@ class KeptRating(BaseModel):
     start_s: float
     end_s: float
     rating: float
+
+    @classmethod
+    def of(cls, mark: Mark) -> KeptRating:
+        """As it is sent."""
+        return cls(id=mark.file_id, start_s=float(mark.start_s), end_s=float(mark.end_s), rating=float(mark.rating))
 
 
 class Choice(BaseModel):

@@ -23,7 +23,7 @@ import tomli_w
 
 from earmark.audio.decode import shown
 from earmark.config import from_table, read_toml
-from earmark.errors import ConfigError, DataError
+from earmark.errors import ConfigError, DataError, EarmarkError
 from earmark.files import write_text
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class About:
     follow_links: bool = False
     """Whether links below them are followed."""
     words: WordsTable = field(default_factory=WordsTable)
+
+
+class AwayError(DataError):
+    """An index that is not there, or that cannot be read."""
 
 
 class Stamp(NamedTuple):
@@ -165,14 +169,14 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """The index of a folder. Raises `DataError` where there is none, or it is of another version."""
+        """The index of a folder. Raises `AwayError` where there is none, or it is of another version."""
         about = read_about(folder)
         database = needs_lancedb().connect(str(folder), read_consistency_interval=timedelta(0))
         try:
             tables = [database.open_table(name) for name in (WINDOWS, LEFT_OUT)]
         except (ValueError, OSError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0][:200]
-            raise DataError(f"{folder}: the index is damaged ({first}). Delete it, and index again.") from error
+            raise AwayError(f"{folder}: the index is damaged ({first}). Delete it, and index again.") from error
         return cls(folder, about, *tables)
 
     @classmethod
@@ -258,17 +262,30 @@ def one_of(column: str, values: Iterable[str]) -> str:
 
 
 def read_about(folder: Path) -> About:
-    """What index.toml says. Raises `DataError` where there is no index, or one of another version."""
+    """What index.toml says. Raises `AwayError` where there is no index, or one of another version."""
+    check_there(folder)
     path = folder / ABOUT
-    if not path.is_file():
-        raise DataError(f"{folder}: not an index (no {ABOUT}). Make one with `earmark index DIR --to {folder}`.")
-    tables: Mapping[str, Any] = read_toml(path)
+    try:
+        return _about(path, read_toml(path))
+    except AwayError:
+        raise
+    except EarmarkError as error:
+        raise AwayError(str(error)) from error
+
+
+def _about(path: Path, tables: Mapping[str, Any]) -> About:
     if tables.get("format") != FORMAT:
-        raise DataError(
+        raise AwayError(
             f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Delete it, and index again."
         )
     words = from_table(WordsTable, tables.get("words", {}), f"{path} words")
     return from_table(About, {**tables, "words": words}, str(path))
+
+
+def check_there(folder: Path) -> None:
+    """Raises `AwayError` where no index is: asked before LanceDB connects, which makes the folder."""
+    if not (folder / ABOUT).is_file():
+        raise AwayError(f"{folder}: not an index (no {ABOUT}). Make one with `earmark index DIR --to {folder}`.")
 
 
 def write_about(folder: Path, about: About) -> None:

@@ -99,7 +99,10 @@ def _joined(*kinds: Iterable[str]) -> str:
     seen: set[str] = set()
     joined = []
     for texts in kinds:
-        new = {text.casefold(): text for text in map(clean, texts) if text and text.casefold() not in seen}
+        new: dict[str, str] = {}
+        for text in map(clean, texts):
+            if text and text.casefold() not in seen:
+                new.setdefault(text.casefold(), text)
         seen |= new.keys()
         joined.append("; ".join(new.values())[:MOST_WORDS].rstrip())
     return "; ".join(filter(None, joined))

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import json
 import secrets
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
+from html import escape
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY = (
@@ -82,6 +84,8 @@ class Guard:
         headers = Headers(scope=scope)
         answer = self._refusal(scope, headers)
         if answer is not None:
+            if answer.status_code >= 400 and scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+                answer = _readable(answer)
             await answer(scope, receive, _with_headers(send))
             return
         if scope["path"] not in self.uploads:
@@ -127,12 +131,8 @@ class Guard:
 
 
 def cookie_of(headers: Headers, name: str) -> str:
-    """The value of a cookie, "" where there is none."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
+    """The value of a cookie, "" where there is none. Cookies of others that break the rules are passed over."""
+    return cookie_parser(headers.get("cookie", "")).get(name, "")
 
 
 def _name(host: str) -> str:
@@ -143,11 +143,19 @@ def _name(host: str) -> str:
         return ""
 
 
+def _place(origin: str) -> str:
+    """Name and port of an `Origin` header; "" where it has none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
 def _from_elsewhere(method: str, headers: Headers, host: str) -> str:
     """Why a request of another site's page is refused; empty where it is not one."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     writes = method not in ("GET", "HEAD", "OPTIONS")
-    if writes and origin is not None and urlsplit(origin).netloc != host:
+    if writes and origin is not None and _place(origin) != host:
         return f"a request of {origin[:100]!r}; only this server's own pages may write."
     opens = headers.get("sec-fetch-mode") == "navigate" and not writes
     if site not in ("same-origin", "none") and not opens:
@@ -156,12 +164,27 @@ def _from_elsewhere(method: str, headers: Headers, host: str) -> str:
 
 
 def _stated_length(headers: Headers) -> int:
-    stated = headers.get("content-length", "0")
-    return int(stated) if stated.isdecimal() else 0
+    return stated_length(headers.get("content-length", ""))
+
+
+def stated_length(stated: str) -> int:
+    """The bytes of a `Content-Length` header, 0 where it tells none; of ever so many digits 10 to the 18th."""
+    if not (stated.isascii() and stated.isdecimal()):
+        return 0
+    return int(stated) if len(stated) <= 18 else 10**18
 
 
 def _refused(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"detail": what}, status, headers)
+
+
+def _readable(answer: Response) -> Response:
+    """The refusal as a page, for a browser that opens an address."""
+    what = escape(json.loads(bytes(answer.body))["detail"])
+    page = "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+    page += f"<title>earmark</title><h1>earmark</h1><p>{what[:1].upper()}{what[1:]}</p>"
+    headers = {name: value for name, value in answer.headers.items() if name not in ("content-length", "content-type")}
+    return HTMLResponse(page, answer.status_code, headers)
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -121,20 +121,23 @@ def peaks(whole: Overview, start_s: float = 0.0, end_s: float | None = None, poi
     return Peaks(first * whole.step / whole.rate, end, pairs)
 
 
-def overview(path: Path) -> Overview:
-    """The overview of a file, from the cache where it stands there. Raises `DataError` where it holds no sound."""
-    kept = _place(path)
+def overview(path: Path, held: Path | None = None) -> Overview:
+    """The overview of a file, from the cache where it stands there. Raises `DataError` where it holds no sound.
+
+    `held` is another path that leads to the same file, to read it by (/proc/self/fd/9).
+    """
+    kept = _place(path, held)
     found = _kept(kept)
     if found is None:
-        found = overview_of(blocks(path, seconds=10.0), native_rate(path))
+        found = overview_of(blocks(held or path, seconds=10.0), native_rate(held or path))
         with writing(kept) as aside, aside.open("wb") as file:
             np.savez(file, pairs=found.pairs, about=np.array([found.step, found.samples, found.rate], np.int64))
     return found
 
 
-def _place(path: Path) -> Path:
+def _place(path: Path, held: Path | None = None) -> Path:
     """Where the overview of a file is kept: by its path, size and time of change."""
-    state = path.stat()
+    state = (held or path).stat()
     told = f"{VERSION} {state.st_size} {state.st_mtime_ns} ".encode() + os.fsencode(path)
     key = hashlib.sha256(told).hexdigest()[:32]
     return cache_folder() / "peaks" / key[:2] / f"{key}.npz"

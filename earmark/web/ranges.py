@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -23,7 +23,10 @@ AT_ONCE = 1 << 18
 """Bytes that are read and sent at once."""
 MOST_RANGES = 20
 """A header that names more of them is passed over."""
-_RANGE = re.compile(r"([0-9]{0,18})-([0-9]{0,18})")
+_RANGE = re.compile("([0-9]*)-([0-9]*)")
+_TAG = re.compile(r'(?:W/)?"[^"]*"')
+_BEYOND = 10**18
+"""More bytes than a file has: what a larger number is taken for."""
 
 
 class Span(NamedTuple):
@@ -59,14 +62,54 @@ def _span(part: str, size: int) -> Span | None:
         return None
     first, last = found.groups()
     if not first:
-        return Span(max(0, size - int(last)), size) if int(last) else Span(size, size)
-    if last and int(last) < int(first):
+        return Span(max(0, size - _number(last)), size) if _number(last) else Span(size, size)
+    if last and _number(last) < _number(first):
         return None
-    return Span(int(first), min(size, int(last) + 1) if last else size)
+    return Span(_number(first), min(size, _number(last) + 1) if last else size)
+
+
+def _number(digits: str) -> int:
+    """However many digits it has, which Python would refuse to read."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= 18 else _BEYOND
+
+
+def precondition(headers: Mapping[str, str], tag: str, changed: float | None = None) -> int:
+    """412 or 304 where a condition of a GET or HEAD says so, else 0: RFC 9110, section 13.2.2.
+
+    `tag` is the file's, a strong one; `changed` is when it last was, in seconds of Unix time.
+    """
+    if "if-match" in headers and not _named(headers["if-match"], tag, weak=False):
+        return 412
+    if changed is not None and "if-match" not in headers:
+        since = _time(headers.get("if-unmodified-since", ""))
+        if since is not None and int(changed) > since:
+            return 412
+    if "if-none-match" in headers:
+        return 304 if _named(headers["if-none-match"], tag, weak=True) else 0
+    since = _time(headers.get("if-modified-since", ""))
+    return 304 if changed is not None and since is not None and int(changed) <= since else 0
+
+
+def _named(header: str, tag: str, *, weak: bool) -> bool:
+    """Whether a list of tags, or `*`, names the tag; a weak one in the list counts where the comparison is weak."""
+    found = _TAG.findall(header)
+    return header.strip() == "*" or tag in (each.removeprefix("W/") if weak else each for each in found)
+
+
+def _time(header: str) -> float | None:
+    """Seconds of Unix time; None where it is no date."""
+    try:
+        return parsedate_to_datetime(header).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class FileBytes(StreamingResponse):
-    """The response that sends an open file: 200, 206 or 416; without a body where HEAD asked. It closes the file."""
+    """The response that sends an open file: 200, 206, 304, 412 or 416; without a body where HEAD asked.
+
+    It closes the file. Where that became shorter meanwhile the connection ends short of what was promised, which tells.
+    """
 
     def __init__(
         self, request: Request, descriptor: int, media_type: str, *, name: str = "", headers: Mapping[str, str] = {}
@@ -80,8 +123,8 @@ class FileBytes(StreamingResponse):
             about["content-disposition"] = disposition(name)
         status, span = 200, Span(0, size)
         asked = request.headers.get("range")
-        if request.headers.get("if-none-match") == tag and not asked:
-            status, span = 304, Span(0, 0)
+        if refused := precondition(request.headers, tag, state.st_mtime):
+            status, span = refused, Span(0, 0)
         elif asked and request.headers.get("if-range") in (None, tag, changed):
             try:
                 part = asked_span(asked, size)
@@ -93,8 +136,8 @@ class FileBytes(StreamingResponse):
                     about["content-range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
         if status != 304:
             about["content-length"] = str(span.stop - span.start)
-        body = _read(descriptor, Span(0, 0) if request.method == "HEAD" else span)
-        super().__init__(body, status, about, media_type)
+        self.left = 0 if request.method == "HEAD" else span.stop - span.start
+        super().__init__(_read(descriptor, span._replace(stop=span.start + self.left)), status, about, media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
@@ -103,12 +146,24 @@ class FileBytes(StreamingResponse):
         finally:
             os.close(self.descriptor)
 
+    async def stream_response(self, send: Send) -> None:
+        """Starts it, sends what is there, and says that this was all only where it was."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for piece in self.body_iterator:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            self.left -= len(piece)
+        if not self.left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 async def _read(descriptor: int, span: Span) -> AsyncIterator[bytes]:
     at = span.start
     while at < span.stop:
-        piece = await to_thread.run_sync(os.pread, descriptor, min(AT_ONCE, span.stop - at), at)
-        if not piece:  # cut since: the connection ends short of what was promised, which tells
+        try:
+            piece = await to_thread.run_sync(os.pread, descriptor, min(AT_ONCE, span.stop - at), at)
+        except OSError:  # its disk has gone
+            return
+        if not piece:  # cut since
             return
         yield piece
         at += len(piece)

@@ -3,19 +3,24 @@ nothing from elsewhere, and the guard before all of it."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from earmark.errors import DataError, EarmarkError
+from earmark.errors import EarmarkError
 from earmark.web.guard import HEADERS, Guard
+from earmark.web.ranges import precondition
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -25,6 +30,8 @@ TYPES = {
 }
 SHARED = "earmark.web"
 """The package whose `pages/` every site serves, below /web/."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says of a disk that holds no more."""
 
 
 def new_site(
@@ -35,11 +42,12 @@ def new_site(
     names: Iterable[str] = (),
     uploads: Iterable[str] = (),
     cookie: str = "earmark",
+    within: Sequence[Callable[[ASGIApp], ASGIApp]] = (),
 ) -> FastAPI:
     """An application that serves pages; `pages` is address → (package, file of its `pages/`).
 
     What every site serves stands below /web/ (style.css, player.js, …); the API's description is at /openapi.json, and
-    for people at /api.
+    for people at /api. `within` are middlewares that see what the guard lets pass.
     """
     app = FastAPI(title=title, docs_url=None, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
     shared = {f"/web/{name}": (SHARED, name) for name in _page_files(SHARED)}
@@ -48,9 +56,26 @@ def new_site(
     app.add_exception_handler(HTTPException, _told)
     app.add_exception_handler(RequestValidationError, _told_invalid)
     app.add_exception_handler(EarmarkError, _told_refused)
+    app.add_exception_handler(OSError, _told_of_the_system)
     app.add_exception_handler(Exception, _told_broken)
+    for each in within:
+        app.add_middleware(each)
     app.add_middleware(Guard, token=token, names=names, uploads=uploads, cookie=cookie)
     return app
+
+
+def answer_heads(app: FastAPI) -> None:
+    """Lets HEAD be asked wherever GET can be: called once all routes are there."""
+    gets = [route for route in app.routes if isinstance(route, APIRoute) and route.methods == {"GET"}]
+    for route in gets:
+        app.add_api_route(
+            route.path,
+            route.endpoint,
+            methods=["HEAD"],
+            response_model=route.response_model,
+            response_class=route.response_class,
+            include_in_schema=False,
+        )
 
 
 def pages_of(package: str, at: str) -> dict[str, tuple[str, str]]:
@@ -70,8 +95,8 @@ def _page(package: str, name: str) -> Callable[[Request], Awaitable[Response]]:
     kind = TYPES["." + name.rpartition(".")[2]]
 
     async def page(request: Request) -> Response:
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
+        if status := precondition(request.headers, tag):
+            return Response(status_code=status, headers=headers)
         return Response(body, headers=headers, media_type=kind)
 
     return page
@@ -84,8 +109,20 @@ def _answer(status: int, what: str, headers: Mapping[str, str] | None = None) ->
     return JSONResponse({"detail": " ".join(what.split())}, status, headers)
 
 
-def _told(_: Request, error: Any) -> Response:
-    return _answer(error.status_code, str(error.detail), error.headers)
+def _told(request: Request, error: Any) -> Response:
+    status, headers = error.status_code, error.headers
+    if status == 400 and request.headers.get("content-type", "").startswith("application/json"):
+        status = 422  # a body that is no JSON: as every wrong parameter
+    if status == 405:
+        headers = {"allow": ", ".join(_allowed(request))}
+    return _answer(status, str(error.detail), headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that a path knows: each stands in a route of its own."""
+    path = request.url.path
+    routes = [route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)]
+    return sorted({method for route in routes for method in route.methods or ()})
 
 
 def _told_invalid(_: Request, error: Any) -> Response:
@@ -95,7 +132,20 @@ def _told_invalid(_: Request, error: Any) -> Response:
 
 
 def _told_refused(_: Request, error: Any) -> Response:
-    return _answer(422 if isinstance(error, DataError) else 400, str(error))
+    return _answer(507 if is_full(error) else 422, str(error))
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a disk that holds no more is the cause."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in FULL):
+        error = error.__cause__
+    return error is not None
+
+
+def _told_of_the_system(_: Request, error: Any) -> Response:
+    if not is_full(error):
+        raise error
+    return _answer(507, f"{error.strerror}. Make room on the server's disk.")
 
 
 def _told_broken(_: Request, __: Exception) -> Response:

@@ -1,10 +1,15 @@
 // The filters: a form whose values stand in the address.
 
-import { el, icon } from "/web/dom.js";
+import { count, el, icon } from "/web/dom.js";
 
 const TEXTS = ["not", "shortest_s", "longest_s", "folder"];
 const SWITCHES = ["keywords", "fold"]; // on unless they are said to be off
 const CHANNELS = { 1: "mono", 2: "stereo" };
+const SAID = {
+  rate: (value) => `${(Number(value) / 1000).toLocaleString("en")} kHz`,
+  channels: (value) => CHANNELS[value] || `${value} channels`,
+};
+const OFFERED = { rate: 12, channels: 6 };
 
 export class Filters {
   constructor(place, onchange) {
@@ -54,25 +59,33 @@ export class Filters {
     const options = (choices) => choices.map((each) => el("option", { value: each.value }));
     this.form.querySelector("#folders").replaceChildren(...options(folders));
     this.form.querySelector("#tags").replaceChildren(...options(tags));
-    const box = (name, { value, files }, text) =>
-      el("label", { className: "tick" }, el("input", { type: "checkbox", name, value }), ` ${text} `, el("span", { className: "muted" }, files.toLocaleString("en")));
-    const hertz = (value) => `${(Number(value) / 1000).toLocaleString("en")} kHz`;
-    this.form.querySelector("#rates").replaceChildren(...rates.slice(0, 8).map((each) => box("rate", each, hertz(each.value))));
-    this.form.querySelector("#channels").replaceChildren(
-      ...channels.slice(0, 6).map((each) => box("channels", each, CHANNELS[each.value] || `${each.value} channels`)),
-    );
+    for (const [name, choices] of Object.entries({ rate: rates, channels })) {
+      this.boxes(name).replaceChildren(...choices.slice(0, OFFERED[name]).map((each) => this.box(name, each)));
+    }
     this.tick();
   }
 
+  boxes(name) {
+    return this.form.querySelector(`#${name}-choices`);
+  }
+
+  box(name, { value, files }) {
+    const many = files === undefined ? "" : el("span", { className: "muted", title: count(files, "sound") }, files.toLocaleString("en"));
+    return el("label", { className: "tick" }, el("input", { type: "checkbox", name, value }), ` ${SAID[name](value)} `, many);
+  }
+
+  /** Ticks what the address asks; what it asks beyond the offer gets a box of its own. */
   tick() {
-    for (const name of ["rate", "channels"]) {
+    for (const name of Object.keys(SAID)) {
+      const values = [...this.form.querySelectorAll(`input[name=${name}]`)].map((box) => box.value);
+      const beyond = this.given[name].filter((value) => /^\d{1,8}$/.test(value) && !values.includes(value));
+      this.boxes(name).prepend(...[...new Set(beyond)].map((value) => this.box(name, { value })));
       for (const box of this.form.querySelectorAll(`input[name=${name}]`)) box.checked = this.given[name].includes(box.value);
     }
   }
 
   ticked(name) {
-    const boxes = [...this.form.querySelectorAll(`input[name=${name}]`)];
-    return boxes.length ? boxes.filter((box) => box.checked).map((box) => box.value) : this.given[name];
+    return [...this.form.querySelectorAll(`input[name=${name}]:checked`)].map((box) => box.value);
   }
 
   /** Names and values as the API takes them; what is left alone is empty. */
@@ -110,14 +123,22 @@ export class Filters {
         className: "chip-off",
         "aria-label": `Without the tag ${tag}`,
         onclick: () => {
+          const place = this.tags.indexOf(tag);
           this.tags = this.tags.filter((each) => each !== tag);
           this.showTags();
           this.changed();
+          this.focusTag(place);
         },
       });
       off.append(icon("clear"));
       return el("li", { className: "chip" }, tag, off);
     };
     this.form.querySelector("#chosen-tags").replaceChildren(...this.tags.map(chip));
+  }
+
+  /** Where the eye is once a tag is gone: the next one, or the box for new ones. */
+  focusTag(place) {
+    const left = this.form.querySelectorAll("#chosen-tags button");
+    (left[Math.min(place, left.length - 1)] || this.form.querySelector("#tag")).focus();
   }
 }

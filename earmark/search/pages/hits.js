@@ -2,9 +2,11 @@
 
 import { ask, el, icon, length, time } from "/web/dom.js";
 import { Wave } from "/web/player.js";
+import { Rating } from "./rating.js";
 
 const CHANNELS = { 1: "mono", 2: "stereo" };
 const keyOf = (hit) => `${hit.id}@${hit.start_s}`;
+const told = (hit) => JSON.stringify({ ...hit, score: 0 }); // what a row shows of it
 
 export class Hits {
   constructor(list, player, onlike) {
@@ -18,6 +20,7 @@ export class Hits {
         this.rows.find((row) => row.element === entry.target)?.wave.load();
       }
     }, { rootMargin: "300px" });
+    window.addEventListener("pagehide", () => this.rows.forEach((row) => row.rating?.flush(true)));
   }
 
   /** Shows hits, best first; rows that stood there already stay as they are. */
@@ -28,9 +31,9 @@ export class Hits {
     const given = new Map(ratings.map((each) => [keyOf(each), each.rating]));
     this.rows = hits.map((hit, at) => {
       const row = same && before.get(keyOf(hit));
-      if (row) {
+      if (row && told(row.hit) === told(hit)) {
         before.delete(row.key);
-        return row;
+        return Object.assign(row, { rank: at + 1, question });
       }
       return new Row(hit, at + 1, this, given.get(keyOf(hit)));
     });
@@ -80,13 +83,13 @@ export class Hits {
 
 class Row {
   constructor(hit, rank, hits, rating) {
-    Object.assign(this, { hit, rank, hits, key: keyOf(hit), asked: false });
+    Object.assign(this, { hit, rank, hits, key: keyOf(hit), asked: false, question: hits.question });
     this.address = `/api/sounds/${hit.id}`;
     this.track = { key: this.key, address: `${this.address}/play` };
     const region = { start: hit.start_s, end: hit.end_s };
     const parts = hit.others.map((each) => ({ start: each.start_s, end: each.end_s }));
     const sound = { address: this.address, name: hit.name, duration: hit.duration_s };
-    this.wave = new Wave(sound, region, parts, (at) => this.play(at));
+    this.wave = new Wave(sound, region, parts, (at) => this.play(at), (why) => this.fail(why, "note"));
     this.button = el("button", { type: "button", className: "play", onclick: () => this.toggle() });
     this.trouble = el("p", { className: "error", role: "alert", hidden: true });
     this.name = el("h3", { className: "name", id: `n${hit.id}${rank}`, draggable: true, title: hit.path }, hit.name);
@@ -97,7 +100,7 @@ class Row {
       this.button,
       el("div", { className: "what" }, this.name, el("p", { className: "where", title: hit.folder }, el("bdi", {}, this.hits.short(hit.folder))), this.facts(), this.tags()),
       this.wave.element,
-      this.rating(rating),
+      this.rated(rating ?? null),
       this.actions(),
       this.trouble,
     );
@@ -109,6 +112,7 @@ class Row {
   }
 
   close() {
+    this.rating?.flush();
     this.wave.close();
     if (this.hits.player.is(this.track)) this.hits.player.audio.pause();
   }
@@ -165,6 +169,7 @@ class Row {
     const mine = player.is(this.track);
     const state = mine && player.playing ? "pause" : "play";
     this.wave.move(mine ? player.position : null);
+    this.element.classList.toggle("waiting", mine && player.waiting);
     if (state === this.state) return;
     this.state = state;
     this.button.replaceChildren(icon(state));
@@ -172,9 +177,11 @@ class Row {
     this.element.classList.toggle("playing", state === "pause");
   }
 
-  fail(why) {
+  /** Says what is wrong: aloud ("alert") where it answers to something that was done, else to be found ("note"). */
+  fail(why, role = "alert") {
+    this.trouble.setAttribute("role", role);
     this.trouble.textContent = why;
-    this.trouble.hidden = false;
+    this.trouble.hidden = !why;
   }
 
   // What can be done with it
@@ -207,45 +214,19 @@ class Row {
 
   // The listener's own rating
 
-  rating(value) {
-    const { q } = this.hits.question;
+  rated(value) {
+    const { q } = this.question;
     if (!q) return el("div", { className: "rate" });
-    this.slider = el("input", { type: "range", min: 0, max: 100, step: 1, "aria-label": `How well ${this.hit.name} fits “${q}”, 0 to 100` });
-    this.shown = el("span", { className: "rate-value", "aria-hidden": "true" });
-    this.back = el("button", { type: "button", className: "chip-off", "aria-label": "Take the rating back", onclick: () => this.rate(null) });
-    this.back.append(icon("clear"));
-    this.slider.addEventListener("input", () => this.showRating(Number(this.slider.value)));
-    this.slider.addEventListener("change", () => this.rate(Number(this.slider.value)));
-    // the middle, where an untouched slider stands, is an answer too
-    this.slider.addEventListener("click", () => this.unset && this.rate(Number(this.slider.value)));
-    this.showRating(value ?? null);
-    return el("div", { className: "rate" }, el("span", { className: "rate-label", "aria-hidden": "true" }, `Fits “${q}”?`), this.slider, this.shown, this.back);
+    this.rating = new Rating(this.hit.name, q, value, () => this.given(), (why) => this.fail(why));
+    return this.rating.element;
   }
 
-  showRating(value) {
-    this.unset = value === null;
-    this.slider.value = value ?? 50;
-    this.slider.classList.toggle("unset", this.unset);
-    this.slider.setAttribute("aria-valuetext", this.unset ? "not rated" : `${value} of 100`);
-    this.shown.textContent = this.unset ? "–" : String(value);
-  }
-
-  async rate(value) {
-    this.showRating(value);
+  /** What goes with a rating. */
+  given() {
     const { hit, rank } = this;
-    const { q, like, keywords } = this.hits.question;
+    const { q, like, keywords } = this.question;
     const stratum = like ? "search-like" : keywords === "false" ? "search-embedding" : "search";
     const played_s = this.hits.player.heard.get(this.key) || 0;
-    const row = { q, id: hit.id, start_s: hit.start_s, end_s: hit.end_s, rating: value, rank, stratum, played_s, cosine: hit.cosine };
-    const asked = (this.asking = (this.asking || Promise.resolve()).catch(() => {}).then(() =>
-      ask("/api/ratings", { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify(row) }),
-    ));
-    try {
-      await asked;
-      this.trouble.hidden = true;
-    } catch (error) {
-      this.showRating(null);
-      this.fail(`The rating was not kept: ${error.message}`);
-    }
+    return { q, id: hit.id, start_s: hit.start_s, end_s: hit.end_s, rank, stratum, played_s, cosine: hit.cosine };
   }
 }

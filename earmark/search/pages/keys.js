@@ -20,7 +20,7 @@ export function listen({ hits, player, box, keys }) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (takesText(event.target) || keys.open) return;
     if ([" ", "Enter"].includes(event.key) && acts(event.target)) return;
-    const action = actions[event.key];
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();
     action();

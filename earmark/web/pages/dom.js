@@ -56,7 +56,7 @@ export function count(number, what) {
   return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
-/** What the server answers to a request, as JSON; an Error with its one line where it refuses. */
+/** What the server answers to a request, as JSON; an Error with its one line, and the `status`, where it refuses. */
 export async function ask(address, options = {}) {
   let answer;
   try {
@@ -66,11 +66,12 @@ export async function ask(address, options = {}) {
     throw new Error("The server does not answer. Is it still running?");
   }
   if (answer.ok) return answer.json();
-  throw new Error(await detail(answer));
+  throw Object.assign(new Error(await detail(answer)), { status: answer.status });
 }
 
 /** The one line that a refusal holds. */
 export async function detail(answer) {
+  if (answer.status === 401) return "The server wants its token: open the whole address that it printed when it began.";
   try {
     return (await answer.json()).detail || `The server answered ${answer.status}.`;
   } catch {

@@ -29,6 +29,11 @@ export class Player {
     requestAnimationFrame(step);
   }
 
+  /** Whether the sound is still being brought. */
+  get waiting() {
+    return this.playing && this.audio.readyState < 3;
+  }
+
   get playing() {
     return this.track !== null && !this.audio.paused && !this.audio.ended;
   }
@@ -110,11 +115,11 @@ export class Player {
 
 /**
  * A waveform with the time axis, of a sound { address, name, duration }, whole or the part around a region.
- * Click, or the arrow keys, seek; `onseek` is told the time. `parts` are the other regions that came near.
+ * Click, or the arrow keys, seek; `onseek` is told the time. `parts` are the other regions that came near. `onfail` is told why a sound is refused.
  */
 export class Wave {
-  constructor(sound, region, parts, onseek) {
-    Object.assign(this, { sound, region, parts, onseek, peaks: null, position: null, failure: "" });
+  constructor(sound, region, parts, onseek, onfail = () => {}) {
+    Object.assign(this, { sound, region, parts, onseek, onfail, peaks: null, position: null, failure: "" });
     this.view = this.around(region.start);
     this.canvas = el("canvas", {
       className: "wave-canvas",
@@ -154,6 +159,7 @@ export class Wave {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.failure = error.message;
+      if ([404, 422].includes(error.status)) this.onfail(error.message);
     }
     this.element.classList.toggle("failed", Boolean(this.failure));
     this.element.classList.add("loaded");
