@@ -152,7 +152,10 @@ def test_repeated_ids_cost_the_later_row(tmp_path: Path) -> None:
     assert "stands in line 2 already" in told(found.problems, "captions.csv line 3")[0]
 
 
-@pytest.mark.parametrize("text", ["", " ", '"\n"', "\u200b", " \u2060\ufeff", "\u3000", "\u3164", "\u2800\uffa0", "\u0301", "\ufe0f", "\x00"])
+BLANK = ("", " ", '"\n"', "\u200b", " \u2060\ufeff", "\u3000", "\u3164", "\u2800\uffa0", "\u0301", "\ufe0f", "\x00")
+
+
+@pytest.mark.parametrize("text", BLANK)
 def test_a_blank_text_costs_its_row(tmp_path: Path, text: str) -> None:
     assert is_blank(text.strip('"'))
     found = Collection.read(folder(tmp_path, captions=f"a1,a,rain\na2,a,{text}"))

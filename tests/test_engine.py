@@ -755,7 +755,12 @@ def test_the_command_tells_what_it_found(index):
 def test_nothing_found_says_so(index, tmp_path):
     code, out = run(index, "rain", "--longest", "0.01")
     assert code == 0
-    assert "nothing found" in out
+    assert "nothing found (nothing passes the filters)" in out
+    empty = Store.create(tmp_path, Store.open(index).about).folder
+    shutil.copytree(index / "model", empty / "model")
+    code, out = run(empty, "rain")
+    assert code == 0
+    assert "nothing found (the index holds no sound yet)" in out
     code, out = run(index, "rain", "--longest", "0.01", "--json", "-")
     assert (code, json.loads(out)) == (0, [])
 

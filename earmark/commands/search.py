@@ -157,13 +157,18 @@ def _show(answer: Answer, asked: Query, like: str) -> None:
     sought = " and ".join(filter(None, [f'"{asked.words}"' if asked.words else "", f"like {like}" if like else ""]))
     sought += f', not "{asked.without}"' if asked.without else ""
     if not answer.hits:
-        why = "nothing passes the filters" if not answer.searched else "all of it sounds like what must not be heard"
-        console.say(f"{sought}: nothing found ({why})")
+        console.say(f"{sought}: nothing found ({_why_nothing(answer, asked)})")
         return
     console.say(f"{sought}: {len(answer.hits):,} of {answer.searched:,} files")
     for rank, hit in enumerate(answer.hits, start=1):
         for line in lines_of(rank, hit):
             console.say(line)
+
+
+def _why_nothing(answer: Answer, asked: Query) -> str:
+    if answer.searched:
+        return "all of it sounds like what must not be heard"
+    return "nothing passes the filters" if asked.filters != type(asked.filters)() else "the index holds no sound yet"
 
 
 def lines_of(rank: int, hit: Hit) -> list[str]:
