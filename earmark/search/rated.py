@@ -367,7 +367,7 @@ def _not_kept(folder: Path, error: OSError | DataError) -> NotKeptError:
     if isinstance(error, NotKeptError):
         return error
     reason = f"{folder}: cannot be written ({error.strerror})." if isinstance(error, OSError) else str(error)
-    return NotKeptError(f"{reason} The rating is not kept: make room, or name another --ratings.")
+    return NotKeptError(f"{reason} Ratings are not kept: make room, or name another --ratings.")
 
 
 def _plain(rating: float) -> str:

@@ -57,7 +57,8 @@ export class Rating {
   }
 
   key(event) {
-    if (MOVES.includes(event.key)) Object.assign(this, { byKey: true, scrolled: false });
+    this.scrolled = false;
+    if (MOVES.includes(event.key)) this.byKey = true;
     if (!this.unset || !["Enter", " "].includes(event.key)) return;
     event.preventDefault(); // it is no “play”
     this.settle();
