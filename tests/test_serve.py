@@ -919,7 +919,7 @@ def test_it_ends_soon_with_streams_open_and_says_nothing(tmp_path, made, how):
             to.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             assert to.recv(100).startswith(b"HTTP/1.1 200")
         process.send_signal(how)
-        _, error = process.communicate(timeout=20)
+        _, error = process.communicate(timeout=60)
     assert "Traceback" not in error
     assert error.splitlines()[-1] == "Ctrl-C ends it."
     assert process.returncode in (0, -how)
