@@ -280,6 +280,13 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',;\t"\r\n') else text
 
 
+def size_and_time(state: os.stat_result) -> tuple[int, int]:
+    """Bytes, and nanoseconds since 1970 of the last change: what tells a changed file. Dates that 64 bits cannot hold
+    (before 1678, after 2262) are the nearest that they can.
+    """
+    return state.st_size, max(-(1 << 63), min(state.st_mtime_ns, (1 << 63) - 1))
+
+
 def cache_folder() -> Path:
     """`$EARMARK_CACHE`, or `earmark` in the user's cache folder. Everything in it can be made again."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

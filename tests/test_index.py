@@ -403,9 +403,10 @@ def test_a_folder_that_lost_all_its_many_files_is_refused(tmp_path, run, monkeyp
     assert len(build([tmp_path / "disk"], tmp_path / "index", prune=True).removed) == 3
 
 
-def test_an_index_of_nothing_says_what_to_do(tmp_path, run):
-    with pytest.raises(DataError, match="no folder named"):
+def test_a_slip_in_the_name_of_an_index_makes_none(tmp_path, run):
+    with pytest.raises(DataError, match="no index there"):
         build([], tmp_path / "index", model=str(run))
+    assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.case("A32")
@@ -686,7 +687,7 @@ def test_a_disk_that_is_full_keeps_what_is_done(tmp_path, sounds, run, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(Store, "commit", commit)
         with pytest.raises(
-            DataError, match=r"cannot be written \(.*No space left.*\)\. Make room; what is done is kept"
+            DataError, match=r"cannot be read or written \(.*No space left.*\)\. Make room .*what is done is kept"
         ):
             build([sounds], tmp_path / "index", model=str(run))
     assert len(done) == 2
@@ -822,3 +823,115 @@ def test_real_sounds_are_indexed_once_each(real_data, tmp_path, run):
     assert [path_of(row) for row in rows_of(tmp_path / "index") if row["window"] == 0] == paths
     assert isinstance(built, Built)
     assert built.left_out == []
+
+
+# What an attack found
+
+
+def test_a_told_file_that_is_gone_is_taken_out_even_where_another_folder_stopped_the_run(tmp_path, run):
+    one = write_sound(tmp_path / "one.wav")
+    for seed in range(module.MANY + 2):
+        write_sound(tmp_path / "disk" / f"{seed}.wav", 0.3, seed=seed)
+    build([one, tmp_path / "disk"], tmp_path / "index", model=str(run))
+    one.unlink()
+    (tmp_path / "disk").rename(tmp_path / "away")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(DataError, match="holds no sound any more"):
+        build([], tmp_path / "index")
+    (tmp_path / "disk").rmdir()
+    (tmp_path / "away").rename(tmp_path / "disk")
+    assert build([], tmp_path / "index").removed == [str(one)]
+    assert read_about(tmp_path / "index").folders == [str(tmp_path / "disk")]
+
+
+@pytest.mark.parametrize("year", [1600, 2400])
+def test_dates_beyond_64_bits_cost_nothing(tmp_path, run, year):
+    path = write_sound(tmp_path / "sounds" / "a.wav")
+    (tmp_path / "sounds" / "broken.wav").write_bytes(b"RIFF")
+    seconds = (year - 1970) * 31_556_952
+    for each in (path, path.with_name("broken.wav")):
+        os.utime(each, (seconds, seconds))
+    build([path.parent], tmp_path / "index", model=str(run))
+    assert build([], tmp_path / "index").unchanged == 1
+
+
+KILLING = """
+import os, sys
+from pathlib import Path
+from earmark.search import reading
+read = reading._read_task
+def deadly(model, about, task):
+    if task.found.path.name == "z.wav":
+        os.kill(os.getpid(), 9)
+    return read(model, about, task)
+reading._read_task = deadly
+from earmark.search.index import build
+if __name__ == "__main__":
+    built = build([Path(sys.argv[1])], Path(sys.argv[2]), model=sys.argv[3])
+    print(built.files, [problem.where for problem in built.left_out])
+"""
+
+
+def test_a_file_that_kills_the_only_process_is_listed_by_the_next_run(tmp_path, run):
+    for seed, name in enumerate(("a.wav", "z.wav", "zz.wav")):
+        write_sound(tmp_path / "sounds" / name, seed=seed)
+    (tmp_path / "deadly.py").write_text(KILLING)
+    command = [sys.executable, tmp_path / "deadly.py", tmp_path / "sounds", tmp_path / "index", run]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert ended.stdout.split(" ", 1) == ["2", f"['{tmp_path}/sounds/z.wav']\n"]
+    assert not (tmp_path / "index" / reading.AT_WORK).exists()
+
+
+def test_a_good_file_that_was_at_work_when_a_run_was_killed_is_indexed(index, sounds):
+    write_sound(sounds / "new.wav", seed=7)
+    (index / reading.AT_WORK).write_bytes(os.fsencode(sounds / "new.wav"))
+    built = build([], index)
+    assert (built.indexed, built.left_out) == (1, [])
+
+
+def test_a_damaged_table_is_told_in_one_line_and_made_anew(index):
+    for data in (index / "windows.lance" / "data").iterdir():
+        os.truncate(data, 100)
+    with pytest.raises(DataError, match=r"cannot be read or written .* --rebuild") as told:
+        build([], index)
+    assert "\n" not in str(told.value)
+    assert build([], index, rebuild=True).files == 3
+
+
+def test_a_pipe_is_never_opened_to_compare_it(tmp_path, sounds, index):
+    (sounds / "empty.wav").touch()
+    build([], index)
+    os.mkfifo(tmp_path / "pipe.wav")
+    built = build([tmp_path / "pipe.wav"], index)
+    assert "not a regular file" in built.left_out[0].what
+
+
+def test_an_index_may_have_a_name_that_looks_like_an_address(tmp_path, sounds, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert build([sounds], Path("s3:mine.index"), model=str(run)).files == 3
+    assert Store.open(Path("s3:mine.index")).windows.count_rows() == 3
+    for name in ("two\nlines.index", os.fsdecode(b"\xff.index")):
+        with pytest.raises(DataError, match="one line of UTF-8"):
+            build([sounds], Path(name), model=str(run))
+
+
+def test_an_index_is_made_anew_by_its_own_model_though_the_run_is_gone_or_another(tmp_path, sounds, run):
+    own = tmp_path / "run"
+    shutil.copytree(run, own)
+    build([sounds], tmp_path / "index", model=str(own))
+    before = told_of(tmp_path / "index")
+    random_run(own, seed=5)
+    build([], tmp_path / "index", rebuild=True)
+    assert told_of(tmp_path / "index") == before
+    shutil.rmtree(own)
+    build([], tmp_path / "index", rebuild=True)
+    assert told_of(tmp_path / "index") == before
+    assert read_about(tmp_path / "index").model == str(own)
+
+
+def test_windows_without_index_toml_are_not_thrown_away(index, sounds):
+    (index / ABOUT).unlink()
+    with pytest.raises(DataError, match=r"3 windows and no index\.toml"):
+        build([sounds], index)
+    assert build([sounds], index, rebuild=True).files == 3

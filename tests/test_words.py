@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.search import ucs
+from earmark.search.fields import text_of
 from earmark.search.words import _IDS, _TAGS, _TEXTS, MOST_TAGS, MOST_WORDS, carried, split_name
 
 pytest.importorskip("mutagen", reason="the extra `search` is not installed")
@@ -372,3 +373,8 @@ def test_ids_are_words_and_tags(tmp_path):
     assert found.tags == ("ambience", "restaurant & bar")
     assert "ambience restaurant & bar" in found.words
     assert "busy cafe" in found.words
+
+
+def test_of_a_letter_that_a_full_field_cut_in_two_nothing_is_kept():
+    assert text_of("café naïve".encode() + "é".encode()[:1]) == "café naïve"
+    assert text_of("café".encode("latin-1")) == "café"  # no UTF-8 before it: Latin-1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,6 +126,8 @@ def _filters(
     for name, value in (("--longest", longest), ("--shortest", shortest)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise ConfigError(f"{name} {value}: expected seconds, 0 or more.")
+    if folder.split("/")[0] in (".", "..", "~"):
+        folder = os.path.realpath(Path(folder).expanduser())  # as the index names it
     return Filters(longest, shortest, folder, tuple(each.lower() for each in tags), tuple(rates), tuple(channels))
 
 

@@ -6,13 +6,15 @@ sentence-transformers have one of their own.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import ConfigError
 from earmark.model import hub
 from earmark.model.audio_towers import TOWERS, AudioConfig, is_named
-from earmark.model.dual_encoder import DualEncoder, text_option
+from earmark.model.dual_encoder import DualEncoder, is_run, text_option
 from earmark.model.heads import Bridge
 from earmark.model.pretrained import find
 from earmark.model.settings import DualEncoderConfig, ModelConfig
@@ -34,7 +36,7 @@ def untrained_settings(name: str, text: str = "") -> DualEncoderConfig:
     model knows no words.
     """
     if name.split("+")[0] == YAMNET and is_named(name):
-        encoder = text or SENTENCES
+        encoder = str(Path(text).resolve()) if is_run(text) else text or SENTENCES
         audio = AudioConfig(encoder=name, train=False, bridge=True)
     elif is_named(name):
         own = ", ".join(each for each in TOWERS if each != YAMNET)

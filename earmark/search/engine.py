@@ -25,7 +25,7 @@ from earmark.search import embedder, ranking
 from earmark.search.hits import Candidate, candidates, fold
 from earmark.search.nearest import NOT_AT_ALL, View, Wanted, view, wanted
 from earmark.search.query import Answer, Hit, Query, Vector
-from earmark.search.store import ABOUT, WINDOWS, AwayError, Store, check_there, needs_lancedb
+from earmark.search.store import ABOUT, WINDOWS, AwayError, Store, check_there, connected
 from earmark.search.windows import cut
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def _after(blocks: Iterable[decode.Samples], skipped: int) -> Iterator[decode.Sa
 def _opened(index: Path) -> View:
     """The last version that was committed."""
     check_there(index)
-    table = needs_lancedb().connect(str(index)).open_table(WINDOWS)
+    table = connected(index).open_table(WINDOWS)
     table.checkout(table.version)
     return view(table)
 

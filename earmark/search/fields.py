@@ -78,14 +78,18 @@ def _readable(found: Iterator[Field]) -> Iterator[Field]:
 
 
 def text_of(data: bytes) -> str:
-    """The text of bytes that end with the first NUL: UTF-8, else Latin-1; UTF-16 where a mark says so."""
+    """The text of bytes that end with the first NUL: UTF-8, else Latin-1; UTF-16 where a mark says so.
+
+    Of a letter that a full field cut in two nothing is kept.
+    """
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "ignore").split("\x00", 1)[0]
     data = data.split(b"\x00", 1)[0]
     try:
         return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    except UnicodeDecodeError as error:
+        whole = error.start if error.reason == "unexpected end of data" and not data[: error.start].isascii() else 0
+        return data[:whole].decode("utf-8-sig") if whole else data.decode("latin-1")
 
 
 # WAV and AIFF

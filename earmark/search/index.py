@@ -22,7 +22,7 @@ from earmark.search import described, opening
 from earmark.search.plan import Plan, Progress, Task, gone_of, is_below, plan
 from earmark.search.ranking import prepare
 from earmark.search.reading import read_files
-from earmark.search.store import KEPT, Known, Store, WordsTable, as_text, from_text, write_about
+from earmark.search.store import KEPT, Known, Store, WordsTable, as_text, from_text, in_one_line, write_about
 from earmark.search.walk import Walked, walk
 from earmark.search.windows import Read, Unread, content_of, rows_for, rows_of
 
@@ -110,6 +110,8 @@ def build(
         if not prune and not _exists(path):
             raise DataError(f"{shown(path)}: not there. Check the path.")
     table = described.read(words) if words and words.table else None
+    if not given and not rebuild and not to.exists():
+        raise DataError(f"{to}: no index there. Make one: `earmark index DIR --to {to}`.")
     with opening.alone(to, wait=wait_for_others):
         asked = Asked(to, jobs, follow_links, prune, words, table, progress, now)
         if not rebuild:
@@ -142,10 +144,11 @@ class Asked(NamedTuple):
 
 def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Built:
     table = _table(store, asked)
-    known = store.known()
+    with in_one_line(store.folder):
+        known = store.known()
     told = list(dict.fromkeys(given or map(from_text, store.about.folders)))
     there = _there(told, known, asked)
-    _remember(store, told, there, asked)
+    _remember(store, [*map(from_text, store.about.folders), *there], asked)
     stamps = {path: each.stamp for path, each in known.items() if each.file_id}
     leave = [Path(os.path.realpath(asked.to))]
     walked = walk(_outermost_first(there), leave=leave, follow_links=store.about.follow_links, known=stamps)
@@ -164,7 +167,11 @@ def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Bu
         _take(store, writer, todo, built, asked.progress)
         _remove(writer, todo, built)
         _read(store, writer, todo, built, asked)
-    _finish(store, built)
+    gone = set(told) - set(there)
+    # only now: what is below a folder that is not remembered would never be looked at again
+    _remember(store, [path for path in map(from_text, store.about.folders) if path not in gone], asked)
+    with in_one_line(store.folder):
+        _finish(store, built)
     outs = sorted(path for path in todo.left_out if is_below(path, told))
     built.left_out += [Problem(shown(path), todo.left_out[path].reason) for path in outs]
     return built
@@ -185,11 +192,9 @@ def _there(told: Sequence[Path], known: Mapping[Path, Known], asked: Asked) -> l
     return there
 
 
-def _remember(store: Store, told: Sequence[Path], there: Sequence[Path], asked: Asked) -> None:
-    """Writes into index.toml what it is made of, before the work, so that a killed run is gone on with."""
-    about = store.about
-    folders = dict.fromkeys([*map(from_text, about.folders), *there])
-    kept = [as_text(path) for path in folders if path in there or path not in told]
+def _remember(store: Store, folders: Sequence[Path], asked: Asked) -> None:
+    """Writes into index.toml what it is made of; before the work, so that a killed run is gone on with."""
+    about, kept = store.about, list(dict.fromkeys(map(as_text, folders)))
     now = replace(about, folders=kept, follow_links=asked.follow_links or about.follow_links)
     if now != about:
         store.about = now
@@ -308,17 +313,12 @@ class _Writer:
         changed, self.written, self.since = self.written != self.left_out, dict(self.left_out), time.monotonic()
         if not (rows or ids or changed):
             return
-        try:
+        with in_one_line(self.store.folder):
             (self.store.folder / opening.UNTIDY).touch()
             if rows or ids:
                 self.store.commit(pa.Table.from_batches(rows) if rows else None, ids)
             if changed:
                 self.store.leave_out(self.left_out)
-        except (RuntimeError, OSError, ValueError) as error:
-            first = str(error).strip().splitlines()[0][:200]
-            raise DataError(
-                f"{self.store.folder}: cannot be written ({first}). Make room; what is done is kept."
-            ) from error
 
 
 def _finish(store: Store, built: Built) -> None:
@@ -344,7 +344,8 @@ def _take(store: Store, writer: _Writer, todo: Plan, built: Built, progress: Pro
     """Gives files whose sound is known the rows of that sound; where these are not there any more, they are read."""
     for start in range(0, len(todo.taken), TAKEN_AT_ONCE):
         some = todo.taken[start : start + TAKEN_AT_ONCE]
-        rows = store.rows({each.donor for each in some})
+        with in_one_line(store.folder):
+            rows = store.rows({each.donor for each in some})
         for each in some:
             own = rows_for(rows, each)
             if own is None:
@@ -374,6 +375,8 @@ def _read(store: Store, writer: _Writer, todo: Plan, built: Built, asked: Asked)
     """Reads and embeds what is new or changed."""
     if not todo.fresh:
         return
+    if asked.progress:
+        asked.progress("indexing", 0, len(todo.fresh))
     with closing(read_files(store, todo.fresh, asked.jobs)) as results:
         for done, (task, found) in enumerate(results, start=1):
             _put(store, writer, task, found, built)

@@ -23,6 +23,8 @@ from earmark.search.store import (
     About,
     Store,
     WordsTable,
+    connected,
+    in_one_line,
     write_about,
     written_schema,
 )
@@ -99,6 +101,7 @@ def opened(index: Path, model: str, text: str, progress: Progress | None = None)
     if not (index / ABOUT).is_file():
         from earmark.search.embedder import chosen
 
+        _check_nothing_lost(index)
         return _new(index, chosen(model or DEFAULT, text), progress)
     store = Store.open(index)
     if DESCRIBED not in store.windows.schema.names:  # made before there were words from tables
@@ -108,6 +111,17 @@ def opened(index: Path, model: str, text: str, progress: Progress | None = None)
 
         _check_model(store, chosen(model or store.about.model, text, store.about))
     return store
+
+
+def _check_nothing_lost(index: Path) -> None:
+    """Raises `DataError` where windows lie in an index without its index.toml; one that was never finished has none."""
+    if (index / f"{WINDOWS}.lance").is_dir():
+        with in_one_line(index):
+            count = connected(index).open_table(WINDOWS).count_rows()
+        if count:
+            raise DataError(
+                f"{index}: {count:,} windows and no {ABOUT}. Put it back, or make the index anew with `--rebuild`."
+            )
 
 
 def _new(index: Path, asked: Chosen, progress: Progress | None) -> Store:
@@ -142,9 +156,14 @@ def opened_anew(index: Path, model: str, text: str, progress: Progress | None = 
     from earmark.search.embedder import chosen
 
     before = _remembered(index)
+    named = str(before.get("model", ""))
     if not model and not text:
-        text = _text_of(index, str(before.get("model", "")))
-    asked = chosen(model or str(before.get("model", "")) or DEFAULT, text)
+        text = _text_of(index, named)
+    if not model and Path(named).is_absolute() and (index / MODEL / "config.toml").is_file():
+        # the run itself may have been trained again, or be gone
+        asked = replace(chosen(str(index / MODEL), text), name=named)
+    else:
+        asked = chosen(model or named or DEFAULT, text)
     anew = index / ANEW
     with suppress(EarmarkError):  # none there, or none that can be gone on with
         store = Store.open(anew)

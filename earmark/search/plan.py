@@ -121,7 +121,7 @@ def _contents(
 
     def content(path: Path) -> str:
         try:
-            return content_of(path)
+            return content_of(path) if path.is_file() else ""  # a pipe would never end
         except OSError:  # it is told when the file is read
             return ""
 

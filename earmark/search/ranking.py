@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from earmark.audio.decode import shown
+from earmark.data.rows import is_blank
+from earmark.errors import DataError
 from earmark.search.query import Filters
 from earmark.search.store import Store
 
@@ -80,7 +83,8 @@ def _indexed(table: Table) -> set[str]:
 
 
 def condition(filters: Filters) -> str:
-    """The filters in SQL; empty where all files pass."""
+    """The filters in SQL; empty where all files pass. Raises `DataError` where one is no length, rate or text."""
+    _check(filters)
     parts = []
     if filters.longest_s is not None:
         parts.append(f"duration_s <= {float(filters.longest_s)!r}")
@@ -93,6 +97,18 @@ def condition(filters: Filters) -> str:
         if values:
             parts.append(f"{column} IN ({', '.join(str(int(value)) for value in values)})")
     return " AND ".join(parts)
+
+
+def _check(filters: Filters) -> None:
+    for name, seconds in (("shortest", filters.shortest_s), ("longest", filters.longest_s)):
+        if seconds is not None and not math.isfinite(seconds):
+            raise DataError(f"{name}: {seconds} s; expected a number of seconds.")
+    for name, values in (("rate", filters.rates), ("channels", filters.channels)):
+        if any(not 0 < value < 1 << 31 for value in values):
+            raise DataError(f"{name}: {', '.join(map(str, values))}; expected whole numbers from 1 on.")
+    for name, texts in (("tag", filters.tags), ("folder", (filters.folder,) if filters.folder else ())):
+        if any(is_blank(text) for text in texts):
+            raise DataError(f"{name}: blank; expected a text, or no such filter.")
 
 
 def _below(folder: str) -> str:

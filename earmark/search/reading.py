@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FILES_A_PROCESS, BYTES_A_PROCESS = 50, 50_000_000
 """Fewer do not pay for starting it."""
+AT_WORK = ".reading"
+"""Stands in an index while this process reads a file, and names it."""
 AHEAD = 4
 """Files a process that are handed in before they are wanted."""
 MOST_DEATHS = 5
@@ -53,12 +55,19 @@ def _paying(tasks: Sequence[Task]) -> int:
 
 
 def _here(store: Store, tasks: Sequence[Task]) -> Results:
+    """In this process; a file that was at work when an earlier one died is read in a process of its own."""
     from earmark.model.reading import one_thread
 
+    marker = store.folder / AT_WORK
+    was = Path(os.fsdecode(marker.read_bytes())) if marker.is_file() else None
+    yield from _one_by_one(store, [task for task in tasks if task.found.path == was])
     with one_thread():
         model = _loaded(store.folder)
         for task in tasks:
-            yield task, _read_task(model, store.about, task)
+            if task.found.path != was:
+                marker.write_bytes(os.fsencode(task.found.path))
+                yield task, _read_task(model, store.about, task)
+    marker.unlink(missing_ok=True)
 
 
 def _in_processes(store: Store, tasks: Sequence[Task], jobs: int) -> Results:

@@ -12,7 +12,9 @@ writes at a time (`files.folder_alone`); readers see the last commit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -107,6 +109,27 @@ def needs_lancedb() -> Any:
     return lancedb
 
 
+def connected(folder: Path) -> Any:
+    """LanceDB's connection. Raises `DataError` where the folder's name is none that LanceDB can say."""
+    path = os.path.abspath(folder)  # noqa: PTH100  a relative name with a colon would be an address
+    if shown(path) != path:
+        raise DataError(f"{shown(path)}: an index's path is one line of UTF-8. Name another --to.")
+    return needs_lancedb().connect(path, read_consistency_interval=timedelta(0))
+
+
+@contextmanager
+def in_one_line(folder: Path) -> Iterator[None]:
+    """Within the block what LanceDB raises is a `DataError` that says what to do."""
+    try:
+        yield
+    except (RuntimeError, OSError, ValueError) as error:
+        first = re.sub(r", /\S+\.rs:\S+", "", (str(error).strip() or type(error).__name__).splitlines()[0])[:200]
+        raise DataError(
+            f"{folder}: cannot be read or written ({first}). Make room if the disk is full (what is done is kept), or "
+            f"make it anew: `earmark index --to {folder} --rebuild`."
+        ) from error
+
+
 def windows_schema(dim: int) -> pa.Schema:
     """The columns of `windows`."""
     import pyarrow as pa
@@ -171,18 +194,20 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """The index of a folder. Raises `AwayError` where there is none, or it is of another version."""
         about = read_about(folder)
-        database = needs_lancedb().connect(str(folder), read_consistency_interval=timedelta(0))
+        database = connected(folder)
         try:
             tables = [database.open_table(name) for name in (WINDOWS, LEFT_OUT)]
         except (ValueError, OSError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0][:200]
-            raise AwayError(f"{folder}: the index is damaged ({first}). Delete it, and index again.") from error
+            raise AwayError(
+                f"{folder}: the index is damaged ({first}). Make it anew with `earmark index --rebuild`."
+            ) from error
         return cls(folder, about, *tables)
 
     @classmethod
     def create(cls, folder: Path, about: About) -> Store:
         """A new index without sounds. index.toml is written last: before it stands there, there is no index."""
-        database = needs_lancedb().connect(str(folder))
+        database = connected(folder)
         fingerprint = {"earmark.fingerprint": about.fingerprint}
         windows = database.create_table(
             WINDOWS, schema=written_schema(about.dim).with_metadata(fingerprint), mode="overwrite"
@@ -276,7 +301,7 @@ def read_about(folder: Path) -> About:
 def _about(path: Path, tables: Mapping[str, Any]) -> About:
     if tables.get("format") != FORMAT:
         raise AwayError(
-            f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Delete it, and index again."
+            f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Make the index anew: `--rebuild`."
         )
     words = from_table(WordsTable, tables.get("words", {}), f"{path} words")
     return from_table(About, {**tables, "words": words}, str(path))

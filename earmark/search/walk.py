@@ -14,6 +14,7 @@ from typing import NamedTuple
 from earmark.audio.decode import shown
 from earmark.audio.headers import not_sound, read_header
 from earmark.errors import DataError, Problem
+from earmark.files import size_and_time
 from earmark.search.store import ABOUT, WINDOWS, Stamp
 from earmark.search.words import NOTHING, Said
 
@@ -194,7 +195,7 @@ class _Walk:
 
     def take(self, path: Path, below: Path, state: os.stat_result, *, told: bool = False) -> None:
         """Takes a file if it may hold sound, or was told."""
-        stamp = Stamp(state.st_size, state.st_mtime_ns)
+        stamp = Stamp(*size_and_time(state))
         if path in self.files or not self.is_new(path, state):
             return
         if not told and not stat.S_ISREG(state.st_mode):

@@ -21,7 +21,7 @@ import numpy as np
 from earmark.audio.decode import shown, unmixed
 from earmark.audio.headers import read_header
 from earmark.errors import DataError
-from earmark.files import cache_folder, writing
+from earmark.files import cache_folder, size_and_time, writing
 
 PLAYED = (
     ("audio/wav", r"WAV, (PCM, (8|16|24|32)|float, 32) bits a sample"),
@@ -65,7 +65,7 @@ def open_unchanged(path: Path, size: int, mtime_ns: int) -> int:
     except OSError as error:
         raise DataError(f"{where}: cannot be read any more ({error.strerror}). Index again.") from error
     state = os.fstat(descriptor)
-    if not stat.S_ISREG(state.st_mode) or (state.st_size, state.st_mtime_ns) != (size, mtime_ns):
+    if not stat.S_ISREG(state.st_mode) or size_and_time(state) != (size, mtime_ns):
         os.close(descriptor)
         raise DataError(f"{where}: has changed since it was indexed. Index again.")
     return descriptor
