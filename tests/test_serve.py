@@ -189,7 +189,7 @@ def test_many_uploads_that_decode_long_block_nobody(engine, tmp_path, monkeypatc
         ]
         for each in threads:
             each.start()
-        assert client.get("/api/search", params={"q": "dog"}, timeout=60).json()["hits"]
+        assert client.get("/api/search", params={"q": "dog"}).json()["hits"]
         assert client.get("/api/about").status_code == 200
         until = time.monotonic() + 20
         while found.count(503) < 4 and time.monotonic() < until:
@@ -499,7 +499,7 @@ def put(client: TestClient, found: dict, words: str, rating: float | None, **mor
 
 
 def test_a_rating_is_kept_with_what_was_shown(client, tmp_path):
-    found = client.get("/api/search", params={"q": "dog"}, timeout=60).json()["hits"]
+    found = client.get("/api/search", params={"q": "dog"}).json()["hits"]
     more = {"rank": 1, "played_s": 0.4, "cosine": found[0]["cosine"], "stratum": "search"}
     assert put(client, found[0], "a  dog", 80, **more).status_code == 200
     assert put(client, found[1], "a dog", 20.5, rank=2).status_code == 200
@@ -520,7 +520,7 @@ def test_a_rating_is_kept_with_what_was_shown(client, tmp_path):
 
 
 def test_the_last_rating_counts_and_all_are_kept(client, tmp_path):
-    found = client.get("/api/search", params={"q": "dog"}, timeout=60).json()["hits"]
+    found = client.get("/api/search", params={"q": "dog"}).json()["hits"]
     for rating in (10, 90, 40):
         put(client, found[0], "dog", rating)
     put(client, found[1], "dog", 60)
@@ -679,7 +679,7 @@ def test_what_a_killed_server_left_is_removed_at_start(tmp_path):
 def test_what_is_kept_is_read_again(client, tmp_path, given, written):
     found = hit(client, "dog_bark.wav")
     assert put(client, found, "dog", given).json()["rating"] == float(written)
-    assert client.get("/api/ratings", params={"q": "dog"}, timeout=60).json()[0]["rating"] == float(written)
+    assert client.get("/api/ratings", params={"q": "dog"}).json()[0]["rating"] == float(written)
     assert [each.rating for each in Collection.read(tmp_path / "ratings").ratings] == [float(written)]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "ratings" / "history.csv").read_text())))
     assert [row["rating"] for row in rows] == [written]
@@ -706,7 +706,7 @@ def test_a_refused_rating_does_not_count(client, tmp_path, monkeypatch, file, nu
             assert refused.status_code == status
             assert "are not kept" in refused.json()["detail"]
     assert (tmp_path / "ratings" / "history.csv").read_bytes() == history
-    assert [each["rating"] for each in client.get("/api/ratings", params={"q": "dog"}, timeout=60).json()] == [10]
+    assert [each["rating"] for each in client.get("/api/ratings", params={"q": "dog"}).json()] == [10]
     assert client.get("/api/ratings", params={"q": "cat"}).json() == []
     assert put(client, found, "rain", 30).status_code == 200
     kept = Collection.read(tmp_path / "ratings")
@@ -787,7 +787,7 @@ def test_words_of_one_length_are_taken_everywhere(client):
 
 
 def test_a_browser_has_its_id_with_the_page(client, engine, tmp_path):
-    found = client.get("/api/search", params={"q": "dog"}, timeout=60).json()["hits"]
+    found = client.get("/api/search", params={"q": "dog"}).json()["hits"]
     for first in ("/", "/api/about"):
         fresh = TestClient(client.app, base_url=LOCAL)
         kept = fresh.get(first).headers["set-cookie"].lower()

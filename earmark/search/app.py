@@ -53,6 +53,7 @@ RATER = "earmark-rater"
 RATER_S = 5 * 365 * 24 * 3600
 LONGEST_CUT_S = 3600.0
 SHORTEST_CUT_S = 0.001
+CORES = os.cpu_count() or 2
 
 
 def create_app(
@@ -77,10 +78,18 @@ def create_app(
     rated = Rated(ratings or engine.store.folder / "ratings", _cut)
     with suppress(*([NotKeptError] if ratings is None else [])):
         rated.begin()
-    cores = os.cpu_count() or 2
+    _search_routes(app, engine, library)
+    _sound_routes(app, library)
+    _rating_routes(app, library, rated, engine)
+    answer_heads(app)
+    return app
+
+
+def _search_routes(app: FastAPI, engine: Engine, library: Library) -> None:
+    """Search, exports, and sounds that are sent to search by."""
     # more at once would only wait for each other; sounds in pieces and facts are never behind them
-    searching, drawing, embedding = CapacityLimiter(cores), CapacityLimiter(max(1, cores - 1)), CapacityLimiter(1)
-    cutting, sending = CapacityLimiter(max(1, cores - 1)), CapacityLimiter(uploads.MOST_AT_ONCE)
+    searching, embedding = CapacityLimiter(CORES), CapacityLimiter(1)
+    sending = CapacityLimiter(uploads.MOST_AT_ONCE)
 
     def heard(path: Path) -> Uploaded:
         seconds = uploads.check_length(path, uploads.MOST_S)
@@ -114,7 +123,10 @@ def create_app(
             async with uploads.upload(request, uploads.MOST_BYTES) as path:
                 return await _in_thread(heard, path, limiter=embedding)
 
-    # Sounds
+
+def _sound_routes(app: FastAPI, library: Library) -> None:
+    """Files by id: facts, bytes, what browsers play, waveforms, cuts."""
+    drawing, cutting = CapacityLimiter(max(1, CORES - 1)), CapacityLimiter(max(1, CORES - 1))
 
     @app.get("/api/sounds/{file_id}/facts")
     def file_facts(file_id: FileId) -> Facts:
@@ -169,7 +181,9 @@ def create_app(
         file = await to_thread.run_sync(_there, library.file, file_id)
         return await _in_thread(_cut_of, request, library, file, start, end, limiter=cutting)
 
-    # Ratings
+
+def _rating_routes(app: FastAPI, library: Library, rated: Rated, engine: Engine) -> None:
+    """The listener's own ratings."""
 
     @app.get("/api/ratings")
     def own_ratings(request: Request, q: Words) -> list[KeptRating]:
@@ -192,9 +206,6 @@ def create_app(
             model=engine.store.about.fingerprint,
         )
         return KeptRating.of(mark) if mark.rating else None
-
-    answer_heads(app)
-    return app
 
 
 class Raters:
