@@ -930,8 +930,8 @@ def test_an_index_is_made_anew_by_its_own_model_though_the_run_is_gone_or_anothe
     assert read_about(tmp_path / "index").model == str(own)
 
 
-def test_windows_without_index_toml_are_not_thrown_away(index, sounds):
+def test_windows_without_index_toml_are_not_thrown_away(index, sounds, run):
     (index / ABOUT).unlink()
     with pytest.raises(DataError, match=r"3 windows and no index\.toml"):
         build([sounds], index)
-    assert build([sounds], index, rebuild=True).files == 3
+    assert build([sounds], index, model=str(run), rebuild=True).files == 3
