@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TEXTS_KEPT = 1024
 """Texts whose vectors are kept at hand."""
-SPARE = 10
+SPARE = 5
 """Files looked at beyond the limit, some of which may be near-duplicates."""
 PAUSES_S = (0.0, 0.2, 1.0)
 """Before an index is read again that could not be read."""

@@ -1,0 +1,1 @@
+"""Asks people: what to ask, the study they answer in, what becomes of their answers."""
