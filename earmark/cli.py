@@ -18,6 +18,7 @@ import typer
 from earmark import console
 from earmark.commands import learn
 from earmark.commands.analyse import analyse
+from earmark.commands.collect import collect
 from earmark.commands.data import data
 from earmark.commands.index import index
 from earmark.commands.score import score
@@ -35,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data, name="data")
+app.add_typer(collect, name="collect")
 LEARNING = (learn.embed, learn.train, learn.evaluate, learn.compare, learn.experiment)
 for command in (*LEARNING, analyse, score, index, search, serve):
     app.command()(command)

@@ -21,6 +21,15 @@ class ConfigError(EarmarkError):
     """A setting, a recipe or a combination of them that cannot be carried out."""
 
 
+def in_short(error: BaseException, most: int = 120) -> str:
+    """The first line of what another library's error says, of a long one whole sentences, or words and `…`."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if len(line) <= most:
+        return line
+    sentences, _, more = line[:most].rpartition(". ")
+    return f"{sentences}." if sentences and more else f"{line[:most].rsplit(' ', 1)[0]} …"
+
+
 class Problem(NamedTuple):
     """One item that was left out or looks wrong."""
 

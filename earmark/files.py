@@ -195,7 +195,7 @@ def folder_alone(folder: Path, busy: EarmarkError) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
+        lock = (folder / LOCK).open("a")  # who holds it may have written there who it is
     except OSError as error:
         raise DataError(f"{folder}: cannot be written ({error.strerror}). Name another place.") from error
     with lock:

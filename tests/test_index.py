@@ -9,24 +9,36 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 from indices import NAMES, noise, random_run, small_sounds, write_sound
 
 from earmark.audio import decode
-from earmark.errors import DataError
+from earmark.errors import DataError, in_short
 from earmark.files import LOCK, folder_alone
 from earmark.model.dual_encoder import DualEncoder
 from earmark.search import index as module
 from earmark.search import opening, reading, store
-from earmark.search.index import Built, build
-from earmark.search.store import ABOUT, Store, as_text, from_text, path_of, read_about
+from earmark.search.index import Built, build, forget
+from earmark.search.store import (
+    ABOUT,
+    DESCRIBED,
+    Known,
+    Stamp,
+    Store,
+    as_text,
+    from_text,
+    path_of,
+    read_about,
+)
 from earmark.search.windows import cut
 
 COMMAND = [sys.executable, "-m", "earmark", "index"]
@@ -330,10 +342,143 @@ def test_a_copy_takes_the_vectors_and_has_an_id_of_its_own(index, sounds, monkey
     assert found["dog.wav"]["file_id"] != found["puppy.wav"]["file_id"]
 
 
-def test_folders_names_count_from_the_outermost_one_that_was_ever_told(index, sounds):
-    write_sound(sounds / "whales" / "x.wav", 0.2)
-    build([sounds / "whales"], index)
-    assert "whales" in next(row["words"] for row in rows_of(index) if path_of(row).name == "x.wav")
+@pytest.mark.parametrize(
+    "orders", [("Rain",), ("Rain/drops", "Rain"), ("Rain", "Rain/drops"), ("Rain/drops/x.wav", "Rain/drops", "Rain")]
+)
+def test_folders_names_count_from_the_outermost_told_one_on_whichever_was_told_first(tmp_path, run, orders):
+    write_sound(tmp_path / "above" / "Rain" / "drops" / "x.wav", 0.2)
+    for order in orders:
+        build([tmp_path / "above" / order], tmp_path / "index", model=str(run))
+    assert [row["words"] for row in rows_of(tmp_path / "index")] == ["x; rain; drops"]
+    assert build([], tmp_path / "index").unchanged == 1
+
+
+def test_rows_of_an_earlier_version_get_the_words_of_this_one_without_being_read(index, sounds, monkeypatch):
+    before = rows_of(index)
+    Store.open(index).windows.update(values={"words": "as it was", DESCRIBED: None})
+    no_reading(monkeypatch)
+    built = build([sounds / "a"], index)
+    assert (built.reworded, built.unchanged) == (2, 0)
+    assert build([], index).reworded == 1
+    assert rows_of(index) == before
+
+
+def test_the_counts_of_a_run_add_up(index, sounds):
+    write_sound(sounds / "c" / "old.wav", 0.3, seed=11)
+    write_sound(sounds / "c" / "other.wav", 0.4, seed=12)
+    for number in range(4):
+        write_sound(sounds / "d" / f"{number}.wav", 0.3, seed=13 + number)
+    build([], index)
+    before = build([], index).files
+    (sounds / "a" / "dog.wav").rename(sounds / "a" / "aside")  # two change places
+    (sounds / "a" / "rain.wav").rename(sounds / "a" / "dog.wav")
+    (sounds / "a" / "aside").rename(sounds / "a" / "rain.wav")
+    (sounds / "b" / "dog.wav").write_bytes(b"RIFF, broken")
+    (sounds / "c" / "old.wav").rename(sounds / "c" / "new place.wav")
+    write_sound(sounds / "c" / "other.wav", 0.4, seed=20)
+    (sounds / "d" / "0.wav").unlink()
+    shutil.copy(sounds / "d" / "1.wav", sounds / "d" / "copy.wav")
+    later(sounds / "d" / "2.wav")
+    write_sound(sounds / "e.wav", 0.2, seed=21)
+    built = build([], index)
+    assert (built.changed, len(built.moved), built.touched, built.unchanged) == (3, 1, 1, 2)
+    assert (built.indexed, built.copies, len(built.left_out)) == (1, 1, 1)
+    assert sorted(built.removed) == [str(sounds / "b" / "dog.wav"), str(sounds / "d" / "0.wav")]
+    stayed = built.unchanged + built.touched + built.reworded + built.changed + len(built.moved)
+    assert stayed + len(built.removed) == before
+    assert stayed + built.indexed + built.copies == built.files == len(ids_of(index))
+
+
+def test_a_file_that_a_kill_left_among_those_left_out_is_taken_off_that_list(index, sounds):
+    path = sounds / "a" / "dog.wav"
+    store = Store.open(index)
+    store.leave_out({path: Known("", Stamp(1, 1), "", "as it was before the kill")})
+    assert build([], index).unchanged == 3
+    assert Store.open(index).known_left_out() == {}
+
+
+@pytest.mark.parametrize("lost", ["all", "a file"])
+def test_lost_indices_are_made_again(index, sounds, lost):
+    from earmark.search.ranking import keyword_tiers
+
+    folder = index / "windows.lance" / "_indices"
+    if lost == "all":
+        shutil.rmtree(folder)
+    else:
+        max(folder.rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0).unlink()
+    assert build([], index).unchanged == 3
+    assert list(keyword_tiers(Store.open(index).windows, "rain", "", 9, within=False)[0]) == [
+        ids_of(index)["a/rain.wav"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("dim = 16", r"index\.toml: dim = 16; the windows have 8 values"),
+        ("dim = 'x'", "dim"),
+        ("hop_s = 0.0", "expected 0 < hop_s ≤ window_s"),
+        ("window_s = nan", "expected 0 < hop_s ≤ window_s"),
+        ("folders = 3", "folders"),
+        ("folders = [3]", "folders"),
+        ("follow_links = 'yes'", "follow_links"),
+        ("model = 3", "model"),
+        ("words = 3", "words"),
+        ("= = =", "index.toml"),
+    ],
+)
+def test_damaged_values_of_index_toml_are_told_in_one_line_and_rebuild_mends_them(index, sounds, run, line, told):
+    path = index / ABOUT
+    tables = tomllib.loads(path.read_text())
+    tables.pop(line.split(" =")[0], None)
+    path.write_text(f"{line}\n{tomli_w.dumps(tables)}")
+    with pytest.raises(DataError, match=told) as raised:
+        build([sounds], index)
+    assert "\n" not in str(raised.value)
+    assert build([sounds], index, model=str(run), rebuild=True).files == 3
+
+
+def test_a_folder_is_forgotten_with_what_is_below_it_alone(index, sounds, tmp_path):
+    write_sound(tmp_path / "more" / "x.wav")
+    (tmp_path / "more" / "broken.wav").write_bytes(b"RIFF")
+    build([tmp_path / "more", sounds / "a"], index)
+    with pytest.raises(DataError, match=r"index: not made of .*sounds/b; it is part of .*sounds\. Name a folder"):
+        forget([sounds / "b"], index)
+    built = forget([tmp_path / "more"], index)
+    assert (built.removed, built.files) == ([str(tmp_path / "more" / "x.wav")], 3)
+    assert Store.open(index).known_left_out() == {}
+    assert forget([sounds], index).removed == [str(sounds / "b" / "dog.wav")]  # a was told too
+    assert read_about(index).folders == [str(sounds / "a")]
+    assert build([], index).files == 2
+
+
+def test_what_another_library_says_is_cut_where_a_sentence_or_a_word_ends():
+    assert in_short(ValueError("short")) == "short"
+    assert in_short(ValueError("")) == "ValueError"
+    assert in_short(OSError("Cannot reach the hub. Check the network. " + "More " * 40), 50) == (
+        "Cannot reach the hub. Check the network."
+    )
+    assert in_short(OSError("word " * 40 + "\nsecond"), 52) == "word " * 10 + "…"
+
+
+def test_hard_links_are_files_of_their_own(tmp_path, run):
+    write_sound(tmp_path / "sounds" / "a.wav", 0.2)
+    os.link(tmp_path / "sounds" / "a.wav", tmp_path / "sounds" / "b.wav")
+    (tmp_path / "sounds" / "c.wav").symlink_to("a.wav")
+    built = build([tmp_path / "sounds"], tmp_path / "index", model=str(run), follow_links=True)
+    assert (built.files, set(ids_of(tmp_path / "index"))) == (2, {"sounds/a.wav", "sounds/b.wav"})
+
+
+def test_what_decoders_write_to_standard_error_is_dropped_and_pythons_own_is_not(capfd):
+    from earmark.search import windows
+
+    windows._own_stderr.cache_clear()
+    with windows.decoders_silent():
+        os.write(2, b"Warning: chatter\n")
+        print("a real failure", file=sys.stderr)
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "a real failure\nafter\n"
+    windows._own_stderr.cache_clear()
 
 
 def test_files_that_changed_places_have_each_others_vectors(index, sounds, monkeypatch):
@@ -440,7 +585,7 @@ def test_what_was_left_out_comes_in_when_it_is_mended_and_out_when_it_breaks(ind
     path = sounds / "a" / "dog.wav"
     path.write_bytes(b"RIFF and no more")
     built = build([sounds], index)
-    assert (len(built.left_out), built.files, built.removed) == (1, 2, [])
+    assert (len(built.left_out), built.files, built.removed) == (1, 2, [str(path)])  # out, and listed with its reason
     write_sound(path, 0.4, seed=3)
     built = build([sounds], index)
     assert (len(built.left_out), built.files, built.indexed) == (0, 3, 1)
@@ -594,8 +739,10 @@ def test_of_two_at_once_the_second_is_refused_or_waits(index, sounds):
     holder.start()
     inside.wait()
     threading.Timer(0.3, leave.set).start()
-    assert build([sounds], index, wait_for_others=True).indexed == 1
+    said = []
+    assert build([sounds], index, wait_for_others=True, say=said.append).indexed == 1
     holder.join()
+    assert said == [f"{index}: another `earmark index` (process {os.getpid()}) works there; waiting for it"]
 
 
 @pytest.mark.case("I10")
@@ -776,16 +923,22 @@ def test_the_command_tells_what_it_did_and_ends_with_1_where_something_was_left_
     done = command("--to", "index", "--model", run, "--", "-y.wav", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"index: 1 indexed\n1 files in 1 windows, by {run}\n"
+    done = command("--to", "index", "--json", "told.json", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "told.json: written"
+    assert json.loads((tmp_path / "told.json").read_text())["unchanged"] == 1
+    (tmp_path / "told.json").unlink()
     (tmp_path / "bad\x1b[31m.wav").write_bytes(b"RIFF")
     (tmp_path / "notes.txt").write_text("words")
     done = command(tmp_path, "--to", "index", "--json", cwd=tmp_path)
     assert done.returncode == 1
     told = json.loads(done.stdout)
-    assert (told["files"], told["unchanged"], told["indexed"]) == (1, 1, 0)
+    assert (told["files"], told["reworded"], told["indexed"]) == (1, 1, 0)  # its folder's name is a word now
     assert told["passed_over"] == {".txt": 1}
     assert [Path(each["where"]).name for each in told["left_out"]] == ["bad\\x1b[31m.wav"]
     assert "1 files or folders were left out" in done.stderr
     assert "\x1b" not in done.stderr
+    done = command("--to", "index", "--forget", tmp_path, "--forget", tmp_path / "-y.wav", cwd=tmp_path)
+    assert done.stdout.splitlines() == ["index: 1 removed", f"0 files in 0 windows, by {run}"]
 
 
 def test_the_command_refuses_in_one_line(tmp_path):
@@ -793,6 +946,12 @@ def test_the_command_refuses_in_one_line(tmp_path):
         (["nowhere", "--to", "index"], "nowhere: not there. Check the path."),
         (["--check", "--to", "index"], "index: not an index (no index.toml)."),
         ([".", "--to", "index", "--check"], "--check looks at an index as it is."),
+        (["", "--to", "index"], "'': an empty path; expected a folder."),
+        ([".", "--to", ""], "'': an empty path; expected a folder."),
+        ([".", "--to", "index", "--json", "/dev/null/x.json"], "/dev/null/x.json: JSON cannot be written there"),
+        ([".", "--to", "index", "--json", "."], ".: JSON cannot be written there (a folder)"),
+        (["--to", "index", "--forget", "x"], "index: not an index (no index.toml)."),
+        ([".", "--to", "index", "--forget", "x"], "--forget takes folders out and indexes nothing."),
     ):
         done = command(*arguments, cwd=tmp_path)
         assert done.returncode == 2

@@ -54,7 +54,7 @@ def test_of_files_that_sound_the_same_any_will_do(tmp_path, monkeypatch):
 def test_what_users_get_is_compared_with_exact_search(many_windows):
     found = check(many_windows, windows=30, words=10)
     assert not found.exact
-    assert [row.queries for row in found.rows] == [31] * 3  # the files carry one word of three letters or more
+    assert [row.queries for row in found.rows] == [32] * 3  # the files carry two words of three letters or more
     assert found.good
     assert "IVF_SQ" in found.lines()[0]
     assert json.loads(json.dumps(found.as_json()))["good"] is True

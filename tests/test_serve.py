@@ -928,9 +928,9 @@ def test_it_ends_soon_with_streams_open_and_says_nothing(tmp_path, made, how):
 
 
 def test_answers_on_a_connection_that_is_kept_wait_for_nothing():
-    from earmark.commands.serve import _listening
+    from earmark.web.listen import listening
 
-    with _listening("127.0.0.1", 0) as at, socket.create_connection(at.getsockname()):
+    with listening("127.0.0.1", 0) as at, socket.create_connection(at.getsockname()):
         accepted, _ = at.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
 import soundfile
+from rich.cells import cell_len
 
 from earmark.audio.decode import load, unmixed
+from earmark.commands.search import lines_of
 from earmark.errors import DataError
 from earmark.search.query import Hit, Region
 from earmark.search.take import copy_to, cut, cut_to, write_m3u
@@ -75,11 +78,29 @@ def test_files_of_one_name_all_arrive_and_nothing_is_overwritten(tmp_path):
     folder = tmp_path / "taken"
     folder.mkdir()
     (folder / "kick-2.wav").write_bytes(b"mine")
-    made, problems = copy_to([hit(path) for path in paths], folder)
-    assert not problems
+    made, there, problems = copy_to([hit(path) for path in paths], folder)
+    assert not problems + there
     assert [path.name for path in made] == ["kick.wav", "kick-3.wav", "Kick-4.WAV"]
     assert [path.read_bytes() for path in made] == [path.read_bytes() for path in paths]
     assert (folder / "kick-2.wav").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "mp3"])
+def test_what_is_there_already_is_not_written_again_and_another_gets_a_name_of_its_own(tmp_path, ending):
+    path = tmp_path / f"rain.{ending}"
+    soundfile.write(path, noise(2.0), RATE)
+    for take in (copy_to, cut_to):
+        first = take([hit(path)], tmp_path / "taken")
+        written = {each: each.stat().st_mtime_ns for each in (tmp_path / "taken").iterdir()}
+        again = take([hit(path), hit(path)], tmp_path / "taken")
+        assert (again.made, again.there, again.problems) == ([], 2 * first.made, [])
+        assert {each: each.stat().st_mtime_ns for each in (tmp_path / "taken").iterdir()} == written
+    soundfile.write(path, 0.5 * noise(2.0), RATE)
+    for take, name in ((copy_to, "rain-2"), (cut_to, "rain_0.000-1.000-2")):
+        for expected in (1, 0):
+            took = take([hit(path)], tmp_path / "taken")
+            assert (len(took.made), len(took.there)) == (expected, 1 - expected)
+            assert {each.stem for each in (*took.made, *took.there)} == {name}
 
 
 @pytest.mark.case("A29")
@@ -89,9 +110,10 @@ def test_odd_names_are_copied_and_cut(tmp_path, wav, name):
     path.parent.mkdir()
     shutil.copyfile(wav, path)
     for take in (copy_to, cut_to):
-        made, problems = take([hit(path, 0.5, 1.0), hit(path, 0.5, 1.0)], tmp_path / "taken")
+        made, there, problems = take([hit(path, 0.5, 1.0), hit(path, 0.5, 1.0)], tmp_path / "taken")
         assert not problems
-        assert len({os.fsencode(each) for each in made}) == 2
+        assert len(made) == 1
+        assert there == made  # the second is the same
         assert all(len(load(each).samples) > 0 for each in made)
 
 
@@ -99,7 +121,7 @@ def test_a_file_that_cannot_be_taken_costs_itself_only(tmp_path, wav):
     (tmp_path / "text.wav").write_text("no sound\n" * 100)
     hits = [hit(tmp_path / "gone.wav"), hit(tmp_path / "text.wav"), hit(tmp_path), hit(wav)]
     for take, name in ((copy_to, "rain.wav"), (cut_to, "rain_0.000-1.000.wav")):
-        made, problems = take(hits, tmp_path / "taken")
+        made, _, problems = take(hits, tmp_path / "taken")
         assert [path.name for path in made] == [name]
         assert [problem.where for problem in problems] == [str(each.path) for each in hits[:3]]
         assert "cannot be read" in problems[0].what
@@ -110,6 +132,25 @@ def test_a_file_that_cannot_be_taken_costs_itself_only(tmp_path, wav):
 def test_a_folder_that_cannot_be_is_refused(tmp_path, wav):
     with pytest.raises(DataError, match="cannot be a folder"):
         copy_to([hit(wav)], wav / "below")
+
+
+# Lines for people
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize(
+    "name", ["dog.wav", "RAINConc_Heavy Rain On Concrete With Thunder_" * 2 + "01.wav", "雨の音" * 20 + ".wav"]
+)
+def test_a_hit_fits_a_terminal_and_is_whole_elsewhere(width, name):
+    found = hit(Path("/home/me/sounds/libraries/A Library Of Rain/Recorded In 2021/Designed") / name)
+    found = replace(found, named=True, copies=("/a.wav",))
+    lines = lines_of(1, found, width)
+    assert max(map(cell_len, lines)) <= max(width, 65)  # times and a dozen letters of the name always stand
+    assert lines[0].endswith(f"{name[-5:]}  (+1 copy)")
+    whole = lines_of(1, found)
+    assert name in whole[0]
+    assert str(found.path.parent) in whole[1]
+    assert lines == whole or any("…" in line for line in lines)
 
 
 # Cuts
@@ -230,7 +271,7 @@ def test_a_wav_that_was_streamed_and_states_no_length_is_cut(tmp_path, wav):
 
 def test_cuts_of_one_file_bear_their_times_and_keep_its_ending(tmp_path):
     soundfile.write(tmp_path / "gong.AIF", noise(30.0), RATE, format="AIFF")
-    made, problems = cut_to(
+    made, _, problems = cut_to(
         [hit(tmp_path / "gong.AIF", 12.5, 22.5), hit(tmp_path / "gong.AIF", 5, 15)], tmp_path / "to"
     )
     assert not problems

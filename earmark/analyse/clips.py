@@ -229,7 +229,7 @@ def signal_features(path: Path, silence_db: float, odd: list[str]) -> dict[str, 
     Raises `DataError` where it holds no sound.
     """
     rate = decode.native_rate(path)
-    loudness, spectra, samples = _Loudness(rate), _Spectra(rate, silence_db), 0
+    loudness, spectra, samples = Loudness(rate), _Spectra(rate, silence_db), 0
     for block in decode.blocks(path, None, decode.SAMPLES_AT_ONCE / rate, odd):
         loudness.add(block)
         spectra.add(block)
@@ -243,26 +243,32 @@ def signal_features(path: Path, silence_db: float, odd: list[str]) -> dict[str, 
     }
 
 
-class _Loudness:
-    """Integrated loudness (ITU-R BS.1770-4) of mono samples that come in blocks, by ffmpeg's ebur128 at 48 kHz."""
+class Loudness:
+    """Integrated loudness (ITU-R BS.1770-4) of samples that come in blocks, by ffmpeg's ebur128 at 48 kHz.
 
-    def __init__(self, rate: int) -> None:
+    Of two channels it is the sum of their energies, as the standard has it.
+    """
+
+    def __init__(self, rate: int, channels: int = 1, *, peaks: bool = False) -> None:
         import av
 
-        self.rate, self.samples, self.lufs = rate, 0, math.nan
+        layout = {1: "mono", 2: "stereo"}[channels]
+        self.rate, self.layout, self.samples, self.lufs = rate, layout, 0, math.nan
+        self.peak = 0.0
+        """The largest true peak of any channel, full scale 1, where `peaks` asks for it."""
         self.graph = av.filter.Graph()
         self.graph.threads = 1
-        self.source = self.graph.add_abuffer(sample_rate=rate, format="flt", layout="mono", time_base=Fraction(1, rate))
-        meter = self.graph.add("ebur128", "metadata=1:framelog=quiet")
+        self.source = self.graph.add_abuffer(sample_rate=rate, format="flt", layout=layout, time_base=Fraction(1, rate))
+        meter = self.graph.add("ebur128", f"metadata=1:framelog=quiet{':peak=true' if peaks else ''}")
         self.sink = self.graph.add("abuffersink")
         self.graph.link_nodes(self.source, self.graph.add("aresample", str(LOUDNESS_RATE)), meter, self.sink)
         self.graph.configure()
 
     def add(self, block: NDArray[np.float32]) -> None:
-        """The next samples."""
+        """The next samples, [sample] or [sample, channel]."""
         import av
 
-        frame = av.AudioFrame.from_ndarray(block[None], format="flt", layout="mono")
+        frame = av.AudioFrame.from_ndarray(block.reshape(1, -1), format="flt", layout=self.layout)
         frame.sample_rate, frame.time_base, frame.pts = self.rate, Fraction(1, self.rate), self.samples
         self.samples += len(block)
         self._push(frame)
@@ -279,10 +285,11 @@ class _Loudness:
         self.source.push(frame)
         while True:
             try:
-                measured = self.sink.pull()
+                measured = self.sink.pull().metadata
             except (av.BlockingIOError, av.EOFError):  # it wants more, or has given all
                 return
-            self.lufs = float(measured.metadata.get("lavfi.r128.I", self.lufs))
+            self.lufs = float(measured.get("lavfi.r128.I", self.lufs))
+            self.peak = max(self.peak, float(measured.get("lavfi.r128.true_peak", 0.0)))
 
 
 class _Spectra:

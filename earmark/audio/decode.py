@@ -398,9 +398,9 @@ def _by_soundfile(file: IO[bytes], path: Name, header: Header) -> _Stream:
         import soundfile
     except (ImportError, OSError) as error:
         raise _UnreadableError(f"cannot be imported, {_reason(error)}") from error
-    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    os.lseek(file.fileno(), header.start, os.SEEK_SET)
     try:
-        # by descriptor: any name works, and libsndfile sees the content alone
+        # by descriptor: any name works, and libsndfile sees the content alone, from where it stands
         sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise _UnreadableError(_reason(error)) from error
@@ -441,7 +441,9 @@ def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
     av.logging.set_level(av.logging.PANIC)
     name = os.fsdecode(os.path.abspath(path))  # noqa: PTH100  (bytes names too)
     # by name where it can be said in UTF-8, as a file, so that no name is an option or an address
-    source = f"file:{name}" if name.isprintable() else file
+    source: Any = f"file:{name}" if name.isprintable() else file
+    if header.start or header.cover:
+        source = _WithoutTag(file, header)
     try:
         container = av.open(source, metadata_errors="ignore", options={"protocol_whitelist": "file"})
     except (av.FFmpegError, OSError, ValueError, LookupError) as error:
@@ -460,6 +462,31 @@ def _by_pyav(file: IO[bytes], path: Name, header: Header) -> _Stream:
         stream.declared, stream.exact = header.frames, container.format.name != "mp3"
     stream.chunks = _pyav_chunks(container, track, stream)
     return stream
+
+
+class _WithoutTag:
+    """A file as PyAV takes it, without the tag that stands before it, its pictures under the name of free space."""
+
+    def __init__(self, file: IO[bytes], header: Header) -> None:
+        self.file, self.start, self.cover = file, header.start, header.cover
+        self.seek(0)
+
+    def read(self, size: int) -> bytes:
+        at = self.file.tell()
+        data = self.file.read(size)
+        if not at - 4 < self.cover < at + len(data) or not self.cover:
+            return data
+        patched = bytearray(data)
+        for place, byte in enumerate(b"free", self.cover - at):
+            if 0 <= place < len(data):
+                patched[place] = byte
+        return bytes(patched)
+
+    def seek(self, to: int, whence: int = os.SEEK_SET) -> int:
+        return self.file.seek(to + self.start * (whence == os.SEEK_SET), whence) - self.start
+
+    def tell(self) -> int:
+        return self.file.tell() - self.start
 
 
 def _stated_length(container: Any, track: Any) -> float:

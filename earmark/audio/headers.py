@@ -16,6 +16,8 @@ UNKNOWN = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Sizes that a program writes before it knows better (or never does)."""
 MOST_CHUNKS = 10_000
 """Chunks that are looked at: a gigabyte of zeros would be a hundred million of them."""
+HUGE = 16 << 20
+"""Bytes of a tag, or of pictures in one, beyond which decoders do not get to see it: they would hold it whole."""
 OGG_PAGE = 65_307
 """Bytes of the longest Ogg page."""
 
@@ -46,6 +48,10 @@ class Header:
     """Why there are no samples, where that is plain."""
     only_pyav: str = ""
     """What is odd if soundfile reads it, where PyAV alone surely reads it to its end."""
+    start: int = 0
+    """Where the sound begins, behind a tag of more than `HUGE` bytes."""
+    cover: int = 0
+    """Where the name of an MP4 file's pictures stands, where they have more than `HUGE` bytes."""
 
 
 FORMS = (
@@ -166,6 +172,8 @@ def read_header(file: IO[bytes]) -> Header:
             return Header(form, _wave64_frames(file))
         if form == "Ogg":
             return _ogg(file)
+        if form == "MP4":
+            return Header(form, cover=_cover(file))
         if head[:3] == b"ID3" or form == "MPEG audio":
             return _mp3(file, form)
     except (struct.error, ArithmeticError, LookupError, OSError, ValueError):
@@ -336,6 +344,40 @@ def _ogg_end(tail: bytes) -> str:
     return "" if page[5] & 4 else "truncated: the last Ogg page bears no end mark"
 
 
+def atoms(file: IO[bytes], at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """(name, start, end) of what each of an MP4 file's atoms between the two places holds."""
+    for _ in range(MOST_CHUNKS):
+        file.seek(at)
+        head = file.read(16)
+        if at + 8 > end or len(head) < 8:
+            return
+        size, start = int.from_bytes(head[:4]), at + 8
+        if size == 1:
+            size, start = int.from_bytes(head[8:]), at + 16
+        size = size or end - at  # 0: to the end
+        if at + size < start:
+            return
+        yield head[4:8], start, min(at + size, end)
+        at += size
+
+
+def tags_of_mp4(file: IO[bytes]) -> tuple[int, int]:
+    """(start, end) of the atoms that describe an MP4 file, twice 0 where there are none."""
+    start, end = 0, file.seek(0, os.SEEK_END)
+    for name in (b"moov", b"udta", b"meta", b"ilst"):
+        inside = next(((at, stop) for found, at, stop in atoms(file, start, end) if found == name), None)
+        if inside is None:
+            return 0, 0
+        start, end = inside[0] + 4 * (name == b"meta"), inside[1]
+    return start, end
+
+
+def _cover(file: IO[bytes]) -> int:
+    """Where the name of the pictures' atom stands, where it is huge, else 0."""
+    inside = atoms(file, *tags_of_mp4(file))
+    return next((start - 4 for name, start, end in inside if name == b"covr" and end - start > HUGE), 0)
+
+
 def _mp3(file: IO[bytes], form: str) -> Header:
     """MPEG frames that a Xing or Info header states, times samples a frame."""
     file.seek(0)
@@ -345,6 +387,7 @@ def _mp3(file: IO[bytes], form: str) -> Header:
         start = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
         if start >= (length := _length(file)):
             return Header(form, empty=f"cut within its ID3 tag, which states {start} bytes where the file has {length}")
+    behind = start if start > HUGE else 0
     file.seek(start)
     window = file.read(4096)
     frame = window.find(b"\xff")
@@ -353,8 +396,8 @@ def _mp3(file: IO[bytes], form: str) -> Header:
         at = window.find(mark, max(0, frame), max(0, frame) + 40)
         if 0 <= frame < at and struct.unpack(">I", window[at + 4 : at + 8])[0] & 1:
             samples = 1152 if window[frame + 1] & 0x08 else 576  # MPEG 1, or 2 and 2.5
-            return Header(form, float(struct.unpack(">I", window[at + 8 : at + 12])[0] * samples))
-    return Header(form, only_pyav=UNCOUNTED if len(_bit_rates(file, start)) > 1 else "")
+            return Header(form, float(struct.unpack(">I", window[at + 8 : at + 12])[0] * samples), start=behind)
+    return Header(form, only_pyav=UNCOUNTED if len(_bit_rates(file, start)) > 1 else "", start=behind)
 
 
 def _bit_rates(file: IO[bytes], start: int) -> set[int]:

@@ -35,8 +35,8 @@ Kind = Literal["task", "check", "qualification"]
 STUDY, POOL, CHECKS, CONSENT, INSTRUCTIONS = "study.toml", "pool.csv", "checks.csv", "consent.md", "instructions.md"
 POOL_COLUMNS = ("page", "caption_id", "clip_id", "text", "path", "group", "stratum", "probability")
 CHECK_COLUMNS = ("page", "kind", "caption_id", "clip_id", "text", "path", "low", "high")
-NEEDED = 6
-"""How many of the columns must be there."""
+OPTIONAL = ("group", "stratum", "probability", "low", "high")
+"""The columns that need not be there."""
 RANGES: Mapping[str, tuple[float, float]] = {
     "raters_a_page": (1, 10_000),
     "pages_a_rater": (1, 10_000),
@@ -147,7 +147,7 @@ class Study:
         folder = Path(folder)
         tables = _read_settings(folder)
         collection = _collection(folder, tables["collection"])
-        settings = _settings(folder / STUDY, tables["study"])
+        settings = settings_of(tables["study"], f"{folder / STUDY}: study")
         checks_needed = bool(settings.check_every or settings.qualify)
         pages = _Pages(folder, collection)
         pages.read(POOL, POOL_COLUMNS)
@@ -242,14 +242,14 @@ def _collection(folder: Path, about: dict[str, Any]) -> Path:
     return root
 
 
-def _settings(path: Path, table: Mapping[str, Any]) -> Settings:
-    """`[study]`, checked. Raises `ConfigError` with the setting."""
+def settings_of(table: Mapping[str, Any], where: str) -> Settings:
+    """The settings of a table `[study]`, checked. Raises `ConfigError` with the setting."""
     ids = table.get("platform_ids", [])
     if not isinstance(ids, list) or not all(isinstance(each, str) and not is_blank(each) for each in ids):
-        raise ConfigError(f'{path}: study.platform_ids = {ids!r}; expected a list of names, such as ["PROLIFIC_PID"].')
+        raise ConfigError(f'{where}.platform_ids = {ids!r}; expected a list of names, such as ["PROLIFIC_PID"].')
     given = {key: tuple(value) if key == "platform_ids" else value for key, value in table.items()}
-    settings = from_table(Settings, given, f"{path}: study")
-    check_settings(settings, f"{path}: study")
+    settings = from_table(Settings, given, where)
+    check_settings(settings, where)
     return settings
 
 
@@ -276,16 +276,21 @@ def _words(path: Path) -> str:
     return text
 
 
-def _too_few(settings: Settings, pages: Sequence[Page]) -> list[Problem]:
+def checks_seen(settings: Settings, task_pages: int) -> int:
+    """How many check pages a rater sees in a study of so many task pages."""
+    return min(settings.pages_a_rater, task_pages) // settings.check_every if settings.check_every else 0
+
+
+def _too_few(settings: Settings, pages: Sequence[Page]) -> Iterator[Problem]:
     """What the settings ask for and checks.csv has not."""
     found = Counter(page.kind for page in pages)
-    problems = []
-    if settings.check_every and not found["check"]:
-        problems.append(Problem(CHECKS, "no check page; none is asked. Add some, or set check_every = 0."))
+    seen = checks_seen(settings, found["task"])
+    if found["check"] < seen:
+        what = f"{found['check']} check pages; a rater is due {seen} (study.check_every = {settings.check_every})"
+        yield Problem(CHECKS, f"{what}. Add some, or the last are left out.")
     if found["qualification"] < settings.qualify:
         what = f"{found['qualification']} qualification pages; expected {settings.qualify} (study.qualify)"
-        problems.append(Problem(CHECKS, f"{what}. So many are asked as there are."))
-    return problems
+        yield Problem(CHECKS, f"{what}. Add some, or so many are asked as there are.")
 
 
 # Pages
@@ -307,7 +312,7 @@ class _Pages:
     def read(self, file: str, columns: Sequence[str]) -> None:
         """Reads a table's pages. Raises `DataError` where it cannot be read or lacks a column."""
         path = self.folder / file
-        _, rows, problems = read_table(path, columns[:NEEDED])
+        _, rows, problems = read_table(path, [name for name in columns if name not in OPTIONAL])
         self.problems += [Problem(p.where.removeprefix(f"{self.folder}{os.sep}"), p.what) for p in problems]
         found: dict[str, list[Row]] = {}
         for row in rows:

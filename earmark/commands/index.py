@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from earmark import console
-from earmark.commands.shared import LEFT_OUT, STDOUT, JsonOption, exit_with, give_json
+from earmark.commands.shared import (
+    LEFT_OUT,
+    STDOUT,
+    JsonOption,
+    check_json,
+    exit_with,
+    folder_of,
+    give_json,
+    say_written,
+)
 from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,10 +26,14 @@ if TYPE_CHECKING:
 
 
 def index(
-    to: Annotated[Path, typer.Option(metavar="INDEX", help="The index's folder.", show_default=False)],
+    to: Annotated[
+        Path, typer.Option(metavar="INDEX", help="The index's folder.", show_default=False, parser=folder_of)
+    ],
     folders: Annotated[
         Optional[list[Path]],  # noqa: UP045  (typer reads this at run time)
-        typer.Argument(metavar="DIR…", help="Folders and files; none: those that the index was made of."),
+        typer.Argument(
+            metavar="DIR…", help="Folders and files; none: those that the index was made of.", parser=folder_of
+        ),
     ] = None,
     model: Annotated[
         str,
@@ -58,6 +71,10 @@ def index(
     prune: Annotated[
         bool, typer.Option("--prune", help="Take out what is below folders that are gone or empty.")
     ] = False,
+    forget: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Index nothing: take a folder, and what is below it, out.", parser=folder_of),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another process that indexes there.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Index nothing: measure how much of exact search the index finds.")
@@ -80,10 +97,17 @@ def index(
     """
     columns = {"--path": path, "--text": text, "--tags": tags, "--encoding": encoding != "utf-8"}
     table = _words_table(words, no_words, columns, encoding)
+    check_json(json_to)
+    working = folders or model or text_model or rebuild or prune or follow_links or table is not None
     if check:
-        if folders or model or text_model or rebuild or table is not None:
+        if working or forget:
             raise ConfigError("--check looks at an index as it is. Name --to alone.")
         _check(to, json_to)
+        return
+    if forget:
+        if working:
+            raise ConfigError("--forget takes folders out and indexes nothing. Name --to alone beside it.")
+        _forget(forget, to, json_to, wait=wait)
         return
     with console.progress() as progress:
         progress.starting()
@@ -102,15 +126,28 @@ def index(
             wait_for_others=wait,
             progress=progress,
             now=progress.now,
+            say=console.complain,
         )
-    if json_to is not None:
-        give_json(_as_json(built), json_to)
-    if json_to != STDOUT:
-        _show(built)
+    _give(built, json_to)
     console.show_problems(built.left_rows, "rows of the table were left out")
     exit_with(built.left_out, "files or folders were left out")
     if built.left_rows:
         raise typer.Exit(LEFT_OUT)
+
+
+def _give(built: Built, json_to: Path | None) -> None:
+    """Shows what was done, or writes it as JSON."""
+    if json_to is not None:
+        give_json(_as_json(built), json_to)
+    if json_to != STDOUT:
+        _show(built)
+        say_written(json_to)
+
+
+def _forget(folders: list[Path], to: Path, json_to: Path | None, *, wait: bool) -> None:
+    from earmark.search.index import forget
+
+    _give(forget(folders, to, wait_for_others=wait, say=console.complain), json_to)
 
 
 def _words_table(csv: Path | None, forget: bool, columns: dict[str, Any], encoding: str) -> WordsTable | None:
@@ -149,6 +186,7 @@ def _check(to: Path, json_to: Path | None) -> None:
     if json_to != STDOUT:
         for line in found.lines():
             console.say(line)
+        say_written(json_to)
     if not found.good:
         raise typer.Exit(LEFT_OUT)
 

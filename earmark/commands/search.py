@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+from rich.cells import cell_len
 
 from earmark import console
-from earmark.commands.shared import STDOUT, JsonOption, exit_with, give_json
+from earmark.commands.shared import STDOUT, JsonOption, check_json, exit_with, give_json, say_written
 from earmark.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def search(
     """
     filters = _filters(longest, shortest, folder, tag or [], rate or [], channels or [])
     asked = _checked(" ".join(words) if words else None, like, without)
+    check_json(json_to)
     with console.progress() as progress:
         progress.starting()
         from dataclasses import replace
@@ -108,6 +111,7 @@ def search(
         give_json([hit.as_json() for hit in answer.hits], json_to)
     if json_to != STDOUT:
         _show(answer, asked, like)
+        say_written(json_to)
     for note in answer.notes:
         console.complain(f"note: {note}")
     exit_with(_take(answer.hits, m3u, copy_to, cut, quiet=json_to == STDOUT), "files were left out")
@@ -163,8 +167,9 @@ def _show(answer: Answer, asked: Query, like: str) -> None:
         console.say(f"{sought}: nothing found ({_why_nothing(answer, asked)})")
         return
     console.say(f"{sought}: {len(answer.hits):,} of {answer.searched:,} files")
+    width = console.out().width if sys.stdout.isatty() else 0
     for rank, hit in enumerate(answer.hits, start=1):
-        for line in lines_of(rank, hit):
+        for line in lines_of(rank, hit, width):
             console.say(line)
 
 
@@ -174,15 +179,33 @@ def _why_nothing(answer: Answer, asked: Query) -> str:
     return "nothing passes the filters" if asked.filters != type(asked.filters)() else "the index holds no sound yet"
 
 
-def lines_of(rank: int, hit: Hit) -> list[str]:
-    """A hit for people: rank, cosine, times, duration, name and copies; below them the folder."""
+def lines_of(rank: int, hit: Hit, width: int = 0) -> list[str]:
+    """A hit for people: rank, cosine, times, duration, name and copies; below them the folder.
+
+    `width` columns at most, which costs names their middle; 0: as long as they are.
+    """
     from earmark.audio.decode import shown
 
     times = f"{_time(hit.best.start_s)}–{_time(hit.best.end_s)} of {_time(hit.duration_s)}"
     copies = f"  (+{len(hit.copies)} {'copy' if len(hit.copies) == 1 else 'copies'})" if hit.copies else ""
     named = "  (by its words too)" if hit.named else ""
     head = f"{rank:>3}  {hit.best.score:5.2f}  {times}  "
-    return [f"{head}{shown(hit.path.name)}{copies}", f"{'':12}{shown(hit.path.parent)}{named}"]
+    name, folder = shown(hit.path.name), shown(hit.path.parent)
+    if width:
+        name = fitted(name, width - len(head) - len(copies))
+        folder = fitted(folder, width - 12 - len(named))
+    return [f"{head}{name}{copies}", f"{'':12}{folder}{named}"]
+
+
+def fitted(text: str, width: int) -> str:
+    """The text, without its middle where it takes more columns; a dozen letters stay."""
+    front, back = text[: len(text) // 2], text[len(text) // 2 :]
+    width = max(width, 13)
+    if cell_len(text) <= width:
+        return text
+    while cell_len(front) + 1 + cell_len(back) > width:
+        front, back = (front[:-1], back) if cell_len(front) >= cell_len(back) else (front, back[1:])
+    return f"{front}…{back}"
 
 
 def _time(seconds: float) -> str:
@@ -204,8 +227,9 @@ def _take(
             console.say(f"{m3u}: {len(hits):,} files")
     for folder, taking, what in ((copy_to, take.copy_to, "copies"), (cut, take.cut_to, "cuts")):
         if folder is not None:
-            written, left_out = taking(hits, folder)
-            problems += left_out
+            took = taking(hits, folder)
+            problems += took.problems
             if not quiet:
-                console.say(f"{folder}: {len(written):,} {what}")
+                there = f", {len(took.there):,} were there already" if took.there else ""
+                console.say(f"{folder}: {len(took.made):,} {what}{there}")
     return problems

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from earmark import console
-from earmark.errors import Problem
+from earmark.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
     from earmark.data.collection import Collection
@@ -61,6 +64,34 @@ def exit_with(problems: Sequence[Problem], what: str) -> None:
     console.show_problems(problems, what)
     if problems:
         raise typer.Exit(LEFT_OUT)
+
+
+def check_json(to: Path | None) -> None:
+    """Raises `DataError` where JSON cannot be written: asked before the work."""
+    if to is None or to == STDOUT or (to.exists() and not to.is_file() and not to.is_dir()):
+        return
+    real = Path(os.path.realpath(to))
+    folder = next(each for each in real.parents if each.exists())
+    try:
+        if real.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(f"{to}: JSON cannot be written there ({error.strerror}). Name another file.") from error
+
+
+def folder_of(text: str) -> Path:
+    """The path that an argument names. Raises `ConfigError` where it is empty, which would be the current folder."""
+    if not text:
+        raise ConfigError("'': an empty path; expected a folder. Name it (`.` is the current one).")
+    return Path(text)
+
+
+def say_written(json_to: Path | None) -> None:
+    """Says that JSON was written to a file, where it was."""
+    if json_to is not None and json_to != STDOUT:
+        console.say(f"{json_to}: written")
 
 
 def give_json(value: Any, to: Path) -> None:

@@ -449,7 +449,7 @@ def _own(folder: Path, root: Path, progress: Progress | None) -> Collection:
                 if progress is not None:
                     progress(done, len(shards))
             clips = [replace(clip, path=paths.get(clip.clip_id, "")) for clip in found.clips]
-            write_tables(aside, clips, found.captions, found.ratings)
+            write_tables(aside, clips, found.captions, found.ratings, guard=found.guarded)
             found.write_about(aside)
             copy_vectors(folder, aside)
     again = Collection.read(root)

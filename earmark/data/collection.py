@@ -39,6 +39,9 @@ QUERIES = ("captions", "texts")
 VECTOR_FILES = ("clip_vectors.npz", "caption_vectors.npz")
 LISTS = "-lists"
 """Clips of the split `S-lists` stand in the rated lists of S, but not in its gallery."""
+GUARD = "formula_guard"
+"""The key of collection.toml that says, as `true`, that no cell of the tables is a spreadsheet's formula: those that
+would be begin with a `'`, which reading takes away (`rows.guarded`)."""
 TWIN = "~"
 """A clip `c~caption` is a twin of `c`: the same sound, rebuilt without that caption (`data proxy`)."""
 
@@ -75,7 +78,7 @@ class Collection:
         """The collection of a folder. Raises `DataError` where a file or column is missing or cannot be read at all."""
         root = Path(root)
         about = _read_about(root)
-        rows = read_tables(root)
+        rows = read_tables(root, guard=about.get(GUARD) is True)
         head = {key: about.pop(key) for key in ("name", "kind", "queries") if key in about}
         found = cls(root, rows.clips, rows.captions, rows.ratings, about=about, problems=rows.problems, **head)
         found.lines = rows.lines
@@ -96,7 +99,7 @@ class Collection:
                 if (self.root / name).exists():
                     with writing(aside / name) as copy:
                         shutil.copyfile(self.root / name, copy)
-            write_tables(aside, clips, self.captions, self.ratings)
+            write_tables(aside, clips, self.captions, self.ratings, guard=self.guarded)
             self.write_about(aside)
 
     def write_about(self, root: Path | None = None) -> None:
@@ -106,6 +109,11 @@ class Collection:
 
     def _rebased(self, clip: Clip, root: Path) -> Clip:
         return replace(clip, path=relative_path(self.audio_path(clip), root)) if clip.path else clip
+
+    @property
+    def guarded(self) -> bool:
+        """Whether its tables are written so that no spreadsheet takes a cell for a formula, see `GUARD`."""
+        return self.about.get(GUARD) is True
 
     # What belongs to a split
 

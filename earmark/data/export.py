@@ -97,7 +97,7 @@ def export(
         if form == "parquet" and collection.ratings:
             _write_ratings(aside / "ratings.parquet", collection.ratings)
         clips = [replace(clip, path=placed.get(clip.clip_id, "")) for clip in collection.clips]
-        write_tables(aside, clips, collection.captions, collection.ratings)
+        write_tables(aside, clips, collection.captions, collection.ratings, guard=collection.guarded)
         collection.write_about(aside)
         copy_vectors(collection.root, aside)
         rows = {split: len(members) for split, members in entries.items()}

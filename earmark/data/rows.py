@@ -28,6 +28,7 @@ _UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 """Of Hangul, and the empty pattern of Braille: letters and signs to Unicode, and blank."""
 _PLAIN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Tables:
     problems: list[Problem] = field(default_factory=list)
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     """The line of every row: by (file, id), of ratings by (file, caption_id, clip_id, rater_id)."""
+    guarded: bool = False
+    """Whether cells were written so that no spreadsheet takes them for a formula, see `guarded`."""
 
 
 def is_blank(text: str) -> bool:
@@ -100,9 +103,25 @@ def rating_fault(cells: Mapping[str, str]) -> str:
     return ""
 
 
-def read_tables(root: Path) -> Tables:
-    """The rows of the three tables; `ratings.csv` may be missing. Raises `DataError` where more is, or a column."""
-    found = Tables()
+def guarded(text: str) -> str:
+    """The cell, with a `'` before it where a spreadsheet would take it for a formula; `unguarded` takes that back.
+
+    A cell that has such a `'` already gets another one, so that every text comes back as it was.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unguarded(text: str) -> str:
+    """The text that `guarded` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def read_tables(root: Path, *, guard: bool = False) -> Tables:
+    """The rows of the three tables; `ratings.csv` may be missing. Raises `DataError` where more is, or a column.
+
+    `guard`: the cells were written by `guarded`.
+    """
+    found = Tables(guarded=guard)
     _read_clips(found, root)
     _read_captions(found, root)
     if (root / "ratings.csv").exists():
@@ -110,12 +129,14 @@ def read_tables(root: Path) -> Tables:
     return found
 
 
-def write_tables(root: Path, clips: Sequence[Clip], captions: Sequence[Caption], ratings: Sequence[Rating]) -> None:
-    """Writes each table, whole or not at all; without ratings there is no `ratings.csv`."""
-    _write_rows(root / "clips.csv", CLIP_COLUMNS, 3, clips)
-    _write_rows(root / "captions.csv", CAPTION_COLUMNS, 3, captions)
+def write_tables(
+    root: Path, clips: Sequence[Clip], captions: Sequence[Caption], ratings: Sequence[Rating], *, guard: bool = False
+) -> None:
+    """Writes each table, whole or not at all; without ratings there is no `ratings.csv`. `guard`: cells `guarded`."""
+    _write_rows(root / "clips.csv", CLIP_COLUMNS, 3, clips, guard)
+    _write_rows(root / "captions.csv", CAPTION_COLUMNS, 3, captions, guard)
     if ratings:
-        _write_rows(root / "ratings.csv", RATING_COLUMNS, 3, ratings)
+        _write_rows(root / "ratings.csv", RATING_COLUMNS, 3, ratings, guard)
     else:
         (root / "ratings.csv").unlink(missing_ok=True)
 
@@ -127,6 +148,8 @@ def _rows(found: Tables, root: Path, file: str, needed: Sequence[str]) -> Iterat
     found.problems += [Problem(problem.where.removeprefix(prefix), problem.what) for problem in problems]
     ids = [column for column in needed if column.endswith("_id")]
     for row in rows:
+        if found.guarded:
+            row = Row(row.line, {unguarded(column): unguarded(cell) for column, cell in row.cells.items()})
         blank = [column for column in ids if is_blank(row.cells[column])]
         if blank:
             _leave_out(found, file, row, f"{blank[0]} is blank; expected an id")
@@ -212,11 +235,13 @@ def _cell(value: object) -> str:
     return np.format_float_positional(value, trim="-") if isinstance(value, float) else str(value)
 
 
-def _write_rows(path: Path, known: Sequence[str], needed: int, items: Sequence[Any]) -> None:
+def _write_rows(path: Path, known: Sequence[str], needed: int, items: Sequence[Any], guard: bool) -> None:
     """Writes the first `needed` columns, those of the others that hold something, and the unknown ones."""
     optional = [name for name in known[needed:] if any(getattr(item, name) not in ("", None) for item in items)]
     columns = [*known[:needed], *optional]
     more = list(dict.fromkeys(column for item in items for column in item.more))
     check_columns(path, [*columns, *more], ())
     rows = ({**item.more, **{name: _cell(getattr(item, name)) for name in columns}} for item in items)
-    write_table(path, [*columns, *more], rows)
+    if guard:
+        rows = ({guarded(column): guarded(cell) for column, cell in row.items()} for row in rows)
+    write_table(path, [guarded(column) if guard else column for column in (*columns, *more)], rows)

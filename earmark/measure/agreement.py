@@ -138,7 +138,7 @@ def agreement(ratings: Sequence[Rating], *, replicates: int = 1000, seed: int = 
     found = Agreement(
         ratings=len(answers.values),
         without_rater=len(ratings) - len(answers.values),
-        repeated=len(answers.values) - len(_once(answers).values),
+        repeated=len(answers.values) - len(once(answers).values),
         units=len(counts),
         raters=len(np.unique(answers.raters)),
         units_of_two=int((counts > 1).sum()),
@@ -218,7 +218,7 @@ def _sums(answers: Answers, values: Floats) -> Floats:
     return np.bincount(answers.units, values, minlength=len(answers.captions)).astype(np.float64)
 
 
-def _once(answers: Answers) -> Answers:
+def once(answers: Answers) -> Answers:
     """One answer of each rater a unit: the mean of what they said."""
     if not len(answers.values):
         return answers
@@ -314,7 +314,7 @@ def icc(answers: Answers, *, replicates: int = 1000, level: float = 0.95, seed: 
     Shrout and Fleiss ("Intraclass Correlations", 1979), except that variances below 0 are 0. NaN where units, raters
     and rest cannot be told apart, as with one rating a unit, or where all answers are equal.
     """
-    answers = _once(answers)
+    answers = once(answers)
     none = Interval(np.nan, np.nan)
     if is_constant(answers.values):
         return Icc(np.nan, np.nan, _harmonic(_counts(answers)), np.nan, np.nan, np.nan, none, none)
@@ -389,7 +389,7 @@ def _solved(coefficients: Floats, sums: Floats) -> Floats:
 def leave_one_out(answers: Answers) -> LeaveOneOut:
     """The mean over raters of how each correlates with the mean of the others, over at least three units."""
     raters = len(np.unique(answers.raters))
-    answers = _once(answers)
+    answers = once(answers)
     counts, sums = _counts(answers)[answers.units], _sums(answers, answers.values)[answers.units]
     shared = counts > 1
     own, who = answers.values[shared], answers.raters[shared]
@@ -425,7 +425,7 @@ def split_half(answers: Answers, *, halvings: int = 20, seed: int = 0) -> SplitH
     low (of normal answers with a variance of units of 400 in 1,100: .612 for .632 with three raters a unit, .735 for
     .741 with five); for even numbers it is right.
     """
-    answers = _once(answers)
+    answers = once(answers)
     counts = _counts(answers)
     units = int((counts > 1).sum())
     rng = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from earmark.errors import DataError
+from earmark.errors import DataError, in_short
 from earmark.files import cache_folder, writing_folder
 
 PACKAGES = {
@@ -62,7 +62,7 @@ def find(name: str, *, fetch: bool = True) -> Path:
         try:
             return _from_hub(hub_name, fetch)
         except (OSError, ValueError) as error:
-            asked.append(f"the hub's {hub_name} ({_first_line(error)})")
+            asked.append(f"the hub's {hub_name} ({in_short(error)})")
     raise DataError(
         f"model {name!r}: not found; asked {'; '.join(asked)}. "
         f"Put its folder at {models_folder() / name}, or give a path."
@@ -102,10 +102,6 @@ def _from_hub(hub_name: str, fetch: bool) -> Path:
         if not fetch:
             raise
         return Path(snapshot_download(hub_name, allow_patterns=patterns, etag_timeout=5))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 def _beside(path: Path) -> list[Path]:

@@ -1,9 +1,9 @@
 """What is written in sound files: their tags' fields, as names and texts.
 
-Of WAV (RF64, BW64 too) and AIFF the chunks LIST/INFO, bext, iXML, ID3, NAME and ANNO; ID3 and APE of MP3; what mutagen
-reads of Ogg, Opus, FLAC, MP4, ASF, WavPack, Musepack and Monkey's Audio. Files are anybody's, so nothing here believes
-what it reads: pieces are bounded, nothing that is compressed is unpacked, XML with a document type (and so with
-entities of its own) is not read. What is damaged ends the reading of one tag and no more.
+Of WAV (RF64, BW64 too) and AIFF the chunks LIST/INFO, bext, iXML, ID3, NAME and ANNO; ID3 and APE of MP3; and what
+`tags.py` reads of Ogg, Opus, FLAC, MP4, ASF, WavPack, Musepack and Monkey's Audio. Files are anybody's, so nothing here
+believes what it reads: pieces are bounded, nothing that is compressed is unpacked, XML with a document type (and so
+with entities of its own) is not read. What is damaged ends the reading of one tag and no more.
 """
 
 from __future__ import annotations
@@ -20,21 +20,10 @@ from xml.parsers import expat
 
 from earmark.audio.decode import opened
 from earmark.errors import ConfigError, DataError
+from earmark.search.tags import MOST_BYTES, MOST_PIECES, Field, ape, flac, genre, reader_of, text_of
 
-MOST_BYTES = 1 << 20
-"""Of a chunk or a frame that is looked at; none of those read here is longer unless it holds pictures."""
-MOST_PIECES = 10_000
-"""Chunks of a file, and frames of an ID3 tag, that are looked at."""
 MOST_TEXT = 20_000
 """Characters of a field."""
-
-
-class Field(NamedTuple):
-    """A text of a tag."""
-
-    name: str
-    """As the format calls it, lower case: `title`, `tit2`, `icmt`, `bext_bwf_description`."""
-    text: str
 
 
 def fields(path: Path) -> Iterator[Field]:
@@ -57,7 +46,12 @@ def _readers(file: IO[bytes]) -> list[Iterator[Field]]:
         return [_riff(file, ">" if head[:4] == b"RIFX" else "<")]
     if head[:4] == b"FORM" and head[8:11] == b"AIF":
         return [_riff(file, ">")]
-    return [_id3(file), _id3_at_the_end(file), _by_mutagen(file)]
+    if head[:3] == b"ID3":
+        start = 10 + _synchsafe(head[6:10])
+        file.seek(start)
+        behind = flac(file, start) if file.read(4) == b"fLaC" else ape(file)
+        return [_id3(file), _id3_at_the_end(file), behind]
+    return [_id3_at_the_end(file), reader_of(head)(file)]
 
 
 def needs_mutagen() -> Any:
@@ -75,21 +69,6 @@ def _readable(found: Iterator[Field]) -> Iterator[Field]:
         yield from found
     except Exception:  # whatever a parser makes of bytes that anybody wrote: the sound is worth more than its tags
         return
-
-
-def text_of(data: bytes) -> str:
-    """The text of bytes that end with the first NUL: UTF-8, else Latin-1; UTF-16 where a mark says so.
-
-    Of a letter that a full field cut in two nothing is kept.
-    """
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "ignore").split("\x00", 1)[0]
-    data = data.split(b"\x00", 1)[0]
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        whole = error.start if error.reason == "unexpected end of data" and not data[: error.start].isascii() else 0
-        return data[:whole].decode("utf-8-sig") if whole else data.decode("latin-1")
 
 
 # WAV and AIFF
@@ -275,15 +254,7 @@ def _frame_fields(name: str, data: bytes) -> Iterator[Field]:
             return
         name = name if comment else own
     for text in filter(None, texts):
-        yield Field(name.lower(), _genre(text) if name in ("TCO", "TCON") else text)
-
-
-def _genre(text: str) -> str:
-    """A genre by its name, where it stands as a number."""
-    import mutagen.id3 as id3
-
-    frame: Any = id3.TCON
-    return "; ".join(frame(encoding=3, text=[text]).genres)
+        yield Field(name.lower(), genre(text) if name in ("TCO", "TCON") else text)
 
 
 def _id3_at_the_end(file: IO[bytes]) -> Iterator[Field]:
@@ -293,30 +264,4 @@ def _id3_at_the_end(file: IO[bytes]) -> Iterator[Field]:
     if len(tag) == 128 and tag[:3] == b"TAG":
         texts = zip(("title", "album", "comment"), (tag[3:33], tag[63:93], tag[97:125]), strict=True)
         yield from (Field(name, text_of(text)) for name, text in texts)
-        yield Field("genre", _genre(str(tag[127])) if tag[127] < 255 else "")
-
-
-# Others
-
-
-def _by_mutagen(file: IO[bytes]) -> Iterator[Field]:
-    """Of Vorbis comments, MP4's atoms, APE and ASF tags."""
-    from mutagen import File, apev2
-    from mutagen.asf import ASF
-    from mutagen.flac import FLAC
-    from mutagen.mp4 import MP4
-    from mutagen.oggflac import OggFLAC
-    from mutagen.oggopus import OggOpus
-    from mutagen.oggspeex import OggSpeex
-    from mutagen.oggvorbis import OggVorbis
-
-    ape: Any = apev2.APEv2  # at the end of WavPack, Musepack, Monkey's Audio, and of MP3 at times
-    file.seek(0)
-    tagged = File(file, options=[OggVorbis, OggOpus, OggFLAC, OggSpeex, FLAC, MP4, ASF])
-    tags = (ape(file) if tagged is None else tagged.tags) or {}
-    for key, value in sorted(tags.items(), key=lambda pair: pair[0]):  # else their order is another in each process
-        name = key.lower().rpartition(":")[2].lstrip("\xa9").removeprefix("wm/")
-        for each in value if isinstance(value, list) else [value]:
-            said = getattr(each, "value", each)
-            if isinstance(said, (bytes, str)):
-                yield Field(name, text_of(said) if isinstance(said, bytes) else said.replace("\0", "; "))
+        yield Field("genre", genre(str(tag[127])) if tag[127] < 255 else "")

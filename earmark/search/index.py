@@ -22,7 +22,17 @@ from earmark.search import described, opening
 from earmark.search.plan import Plan, Progress, Task, gone_of, is_below, plan
 from earmark.search.ranking import prepare
 from earmark.search.reading import read_files
-from earmark.search.store import KEPT, Known, Store, WordsTable, as_text, from_text, in_one_line, write_about
+from earmark.search.store import (
+    KEPT,
+    Known,
+    Store,
+    WordsTable,
+    as_text,
+    from_text,
+    in_one_line,
+    read_about,
+    write_about,
+)
 from earmark.search.walk import Walked, walk
 from earmark.search.windows import Read, Unread, content_of, rows_for, rows_of
 
@@ -39,7 +49,11 @@ MANY = 20
 
 @dataclass
 class Built:
-    """What came of it."""
+    """What came of it.
+
+    Below what was told, unchanged + touched + reworded + changed + moved + removed are the files that were there, and
+    with indexed and copies instead of removed those that are there.
+    """
 
     index: Path
     model: str = ""
@@ -50,19 +64,20 @@ class Built:
     indexed: int = 0
     """New files that were embedded."""
     changed: int = 0
-    """Changed ones that were embedded anew."""
+    """Files of other content than before: embedded anew, or their sound was known."""
     unchanged: int = 0
     copies: int = 0
     """New files whose sound was known."""
     touched: int = 0
     """Files of another date and the same content."""
     reworded: int = 0
-    """Files of which the table says something else than before."""
+    """Files that got other words: the table says something else, or a folder further up was told."""
     moved: list[tuple[str, str]] = field(default_factory=list)
     """From where, to where."""
     removed: list[str] = field(default_factory=list)
+    """Taken out: what is gone, and what holds no sound any more (that is among `left_out` too)."""
     vanished: int = 0
-    """Files that were listed, and gone when they were to be read."""
+    """New files that were listed, and gone when they were to be read."""
     heard_s: float = 0.0
     """Seconds of sound that were embedded."""
     left_out: list[Problem] = field(default_factory=list)
@@ -93,6 +108,7 @@ def build(
     wait_for_others: bool = False,
     progress: Progress | None = None,
     now: Callable[[str], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Built:
     """Brings the index `to` up to date with the files below these folders; none: those that it was made of.
 
@@ -100,7 +116,8 @@ def build(
     encoder beside it. `words` is a table that says something of the files (`described.words_table`), None: the one that
     the index remembers; `WordsTable()`: none from now on. `jobs` processes, 0: one a core (a script that asks for
     several needs its `if __name__ == "__main__"`). Links are followed from the first time on that `follow_links` is
-    asked for. `rebuild` makes the index anew and then puts it in the old one's place. Raises `DataError` where a folder
+    asked for. `rebuild` makes the index anew and then puts it in the old one's place. `say` is told that it waits for
+    another process. Raises `DataError` where a folder
     is not there, or holds nothing any more where many files were (unless `prune`), the table cannot be read or none of
     its rows means a file, the model is another than the index's, or another process is at work there (unless
     `wait_for_others`).
@@ -112,7 +129,7 @@ def build(
     table = described.read(words) if words and words.table else None
     if not given and not rebuild and not to.exists():
         raise DataError(f"{to}: no index there. Make one: `earmark index DIR --to {to}`.")
-    with opening.alone(to, wait=wait_for_others):
+    with opening.alone(to, wait=wait_for_others, say=say):
         asked = Asked(to, jobs, follow_links, prune, words, table, progress, now)
         if not rebuild:
             opening.remove(to / opening.ANEW)
@@ -121,6 +138,48 @@ def build(
         built = _brought_up_to_date(store, [*given, *map(from_text, store.about.folders)], asked)
         opening.put_in_place(to)
         return built
+
+
+def forget(
+    folders: Sequence[Path], index: Path, *, wait_for_others: bool = False, say: Callable[[str], None] | None = None
+) -> Built:
+    """Takes folders (or files) out of those that the index is made of, and the files below them out of it.
+
+    What is below another folder that it is made of stays. Raises `DataError` where it is made of none of that name, or
+    another process is at work there (unless `wait_for_others`).
+    """
+    read_about(index)
+    with opening.alone(index, wait=wait_for_others, say=say):
+        store = opening.opened(index, "", "")
+        of = [from_text(each) for each in store.about.folders]
+        named = [_named(folder, of, index) for folder in folders]
+        kept = [each for each in of if each not in named]
+        with in_one_line(index):
+            known = store.known()
+        out = {path for path in known if is_below(path, named) and not is_below(path, kept)}
+        built = Built(index, store.about.model)
+        left_out = {path: each for path, each in known.items() if not each.file_id and path not in out}
+        with _Writer(store, store.known_left_out(), left_out) as writer:
+            for path in sorted(out):
+                if known[path].file_id:
+                    writer.remove(known[path].file_id)
+                    built.removed.append(shown(path))
+        # only now: what is below a folder that is not remembered would never be looked at again
+        store.about = replace(store.about, folders=list(map(as_text, kept)))
+        write_about(index, store.about)
+        with in_one_line(index):
+            _finish(store, built)
+    return built
+
+
+def _named(folder: Path, of: Sequence[Path], index: Path) -> Path:
+    """Which of the folders that an index is made of is meant."""
+    real = Path(os.path.realpath(folder))
+    if real in of:
+        return real
+    above = next((each for each in of if is_below(real, [each])), None)
+    there = f"it is part of {shown(above)}" if above else f"it has {', '.join(map(shown, of[:5])) or 'none'}"
+    raise DataError(f"{index}: not made of {shown(real)}; {there}. Name a folder that was indexed.")
 
 
 def _exists(path: Path) -> bool:
@@ -162,7 +221,8 @@ def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Bu
         _check_not_emptied(there, walked, todo)
     built.unchanged = todo.unchanged
     _remember_words(store, asked)
-    writer = _Writer(store, {path: each for path, each in known.items() if not each.file_id}, todo.left_out)
+    with in_one_line(store.folder):
+        writer = _Writer(store, store.known_left_out(), todo.left_out)
     with writer:
         _take(store, writer, todo, built, asked.progress)
         _remove(writer, todo, built)
@@ -206,7 +266,7 @@ def _outermost_first(folders: Iterable[Path]) -> list[Path]:
 
 
 def _name_from_outermost(walked: Walked, folders: Iterable[Path]) -> None:
-    """Lets folders' names count from the outermost remembered one on, whichever was told this time."""
+    """Lets folders' names count from the outermost remembered one on, whichever was told this time, or first."""
     ordered = _outermost_first(folders)
     tops: dict[Path, Path] = {}
     for place, each in enumerate(walked.files):
@@ -248,7 +308,8 @@ def _describe(
     """Gives each file that was found what the table says of it; rows may mean files elsewhere in the index too."""
     elsewhere = known.keys() - gone_of(known, walked, told).keys()
     files = dict.fromkeys([*(each.path for each in walked.files), *elsewhere])
-    bases = [*map(from_text, store.about.folders), *(each.below for each in walked.files)]
+    below = dict.fromkeys(each.below.parent if each.below == each.path else each.below for each in walked.files)
+    bases = [*map(from_text, store.about.folders), *below]
     said, built.left_rows = described.said_of(table, files, bases)
     built.described = len(said)
     walked.files = [each._replace(said=said.get(each.path, each.said)) for each in walked.files]
@@ -275,8 +336,8 @@ class _Writer:
         """Whose rows are taken out, or replaced."""
         self.since = time.monotonic()
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> _Writer:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.flush()
@@ -327,6 +388,8 @@ def _finish(store: Store, built: Built) -> None:
     Earlier versions are kept for a while, so it is tidied once more by the first run after that.
     """
     untidy = store.folder / opening.UNTIDY
+    if store.drop_lost_indices():
+        untidy.touch()
     if untidy.exists():
         written_s = time.time() - untidy.stat().st_mtime
         prepare(store)
@@ -358,6 +421,8 @@ def _take(store: Store, writer: _Writer, todo: Plan, built: Built, progress: Pro
                 built.reworded += 1
             elif each.donor == each.file_id:
                 built.touched += 1
+            elif each.changed:
+                built.changed += 1
             else:
                 built.copies += 1
         if progress:
@@ -367,8 +432,7 @@ def _take(store: Store, writer: _Writer, todo: Plan, built: Built, progress: Pro
 def _remove(writer: _Writer, todo: Plan, built: Built) -> None:
     for path, file_id in sorted(todo.removed.items()):
         writer.remove(file_id)
-        if path not in todo.left_out:
-            built.removed.append(shown(path))
+        built.removed.append(shown(path))
 
 
 def _read(store: Store, writer: _Writer, todo: Plan, built: Built, asked: Asked) -> None:
@@ -399,8 +463,9 @@ def _put(store: Store, writer: _Writer, task: Task, found: Read | Unread | None,
         return
     if task.changed:
         writer.remove(task.file_id)
+        built.removed.append(shown(path))
     if found is None:
-        built.vanished += 1
+        built.vanished += not task.changed
         writer.left_out.pop(path, None)
     else:
         writer.leave_out(path, Known("", task.found.stamp, found.content, found.reason))

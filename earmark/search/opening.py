@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,13 +46,14 @@ PARTS = (MODEL, f"{WINDOWS}.lance", f"{LEFT_OUT}.lance", ABOUT)
 
 
 @contextmanager
-def alone(index: Path, *, wait: bool = False) -> Iterator[None]:
+def alone(index: Path, *, wait: bool = False, say: Callable[[str], None] | None = None) -> Iterator[None]:
     """The index's folder, for this process alone, without what killed ones left.
 
-    Raises `DataError` where another process works there (unless `wait`), or other files than an index's are there.
+    Raises `DataError` where another process works there (unless `wait`: that it waits is told to `say`, once), or other
+    files than an index's are there.
     """
     busy = DataError(f"{index}: another `earmark index` works there. Wait for it (`--wait`), or name another --to.")
-    new = not index.exists()
+    new, waits = not index.exists(), False
     with ExitStack() as stack:
         while True:
             try:
@@ -60,10 +62,14 @@ def alone(index: Path, *, wait: bool = False) -> Iterator[None]:
             except DataError as error:
                 if error is not busy or not wait:
                     raise
+                if say is not None and not waits:
+                    say(f"{index}: another `earmark index`{_whose(index)} works there; waiting for it")
+                waits = True
             except OSError as error:  # some disks in a network know no locks
                 what = f"cannot be locked ({error.strerror}). Name a --to on a disk of this machine."
                 raise DataError(f"{index}: {what}") from error
             time.sleep(LOOK_S)
+        (index / LOCK).write_text(f"{os.getpid()}\n")
         _check_ours(index)
         if (index / ANEW / WHOLE).exists():
             put_in_place(index)
@@ -74,6 +80,13 @@ def alone(index: Path, *, wait: bool = False) -> Iterator[None]:
         finally:
             if new and [each.name for each in index.iterdir()] == [LOCK]:  # refused before anything was made
                 remove(index)
+
+
+def _whose(index: Path) -> str:
+    """Which process works there, as far as it is known."""
+    with suppress(OSError, ValueError):
+        return f" (process {int((index / LOCK).read_text())})"
+    return ""
 
 
 def _check_ours(index: Path) -> None:
@@ -172,11 +185,12 @@ def opened_anew(index: Path, model: str, text: str, progress: Progress | None = 
     remove(anew)
     anew.mkdir()
     store = _new(anew, asked, progress)
-    folders, links = before.get("folders", []), bool(before.get("follow_links", False))
+    named_folders, links = before.get("folders"), bool(before.get("follow_links", False))
+    folders = [each for each in named_folders if isinstance(each, str)] if isinstance(named_folders, list) else []
     words = WordsTable()
     with suppress(EarmarkError):
         words = from_table(WordsTable, before.get("words", {}), ABOUT)
-    store.about = replace(store.about, folders=[str(folder) for folder in folders], follow_links=links, words=words)
+    store.about = replace(store.about, folders=folders, follow_links=links, words=words)
     write_about(anew, store.about)
     return store
 

@@ -46,7 +46,7 @@ class Taken(NamedTuple):
     came_from: Path | None = None
     """Where the file was, if it was moved."""
     reworded: bool = False
-    """Whether nothing but what a table says of it is another."""
+    """Whether nothing but its words are others: a table says something else, or a folder further up was told."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ def plan(
         own = known.get(each.path)
         if own is None or not _is_same(own, each):
             differing.append(each)
-        elif own.file_id and own.described != each.said.digest:
+        elif own.file_id and own.described != each.origin:
             made.taken.append(Taken(each, own.file_id, own.file_id, own.content, True, reworded=True))
         else:
             made.unchanged += bool(own.file_id)

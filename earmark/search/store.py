@@ -25,7 +25,7 @@ import tomli_w
 
 from earmark.audio.decode import shown
 from earmark.config import from_table, read_toml
-from earmark.errors import ConfigError, DataError, EarmarkError
+from earmark.errors import ConfigError, DataError, EarmarkError, in_short
 from earmark.files import write_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FORMAT = 1
 """Of index.toml and of the tables."""
 ABOUT, MODEL, WINDOWS, LEFT_OUT = "index.toml", "model", "windows", "left_out"
 DESCRIBED = "described"
-"""A column of `windows`: what a table says of the file, by digest (`Said`); null but in window 0, and for nothing."""
+"""A column of `windows`: what the words are made of beside the file (`words.origin`); null but in window 0."""
 KEPT = timedelta(minutes=10)
 """How long versions before the last are kept: a search that is under way still reads them."""
 
@@ -96,7 +96,7 @@ class Known(NamedTuple):
     reason: str = ""
     """Why it was left out."""
     described: str = ""
-    """What a table said of it, by digest."""
+    """What its words were made of beside the file."""
 
 
 def needs_lancedb() -> Any:
@@ -198,10 +198,15 @@ class Store:
         try:
             tables = [database.open_table(name) for name in (WINDOWS, LEFT_OUT)]
         except (ValueError, OSError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0][:200]
             raise AwayError(
-                f"{folder}: the index is damaged ({first}). Make it anew with `earmark index --rebuild`."
+                f"{folder}: the index is damaged ({in_short(error)}). Make it anew with `earmark index --rebuild`."
             ) from error
+        held = tables[0].schema.field("vector").type.list_size
+        if held != about.dim:
+            raise AwayError(
+                f"{folder / ABOUT}: dim = {about.dim}; the windows have {held} values. Put {held} there, or make the "
+                "index anew with `earmark index --rebuild`."
+            )
         return cls(folder, about, *tables)
 
     @classmethod
@@ -220,17 +225,21 @@ class Store:
 
     def known(self) -> dict[Path, Known]:
         """What is known of every file, by path: of those that were indexed, and of those that were left out."""
-        columns = ["path", "size", "mtime_ns", "content"]
-        found: dict[Path, Known] = {}
-        rows = self.left_out.search().select([*columns, "reason"]).limit(None).to_arrow()
-        for row in rows.to_pylist():
-            found[path_of(row)] = Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"])
-        columns += ["file_id", DESCRIBED]
+        found = self.known_left_out()
+        columns = ["path", "size", "mtime_ns", "content", "file_id", DESCRIBED]
         rows = self.windows.search().where("window = 0").select(columns).limit(None).to_arrow()
         for row in rows.to_pylist():
             stamp, described = Stamp(row["size"], row["mtime_ns"]), row[DESCRIBED] or ""
             found[path_of(row)] = Known(row["file_id"], stamp, row["content"], described=described)
         return found
+
+    def known_left_out(self) -> dict[Path, Known]:
+        """What the table `left_out` says, by path; a run that was killed may have left files there that are indexed."""
+        columns = ["path", "size", "mtime_ns", "content", "reason"]
+        rows = self.left_out.search().select(columns).limit(None).to_arrow().to_pylist()
+        return {
+            path_of(row): Known("", Stamp(row["size"], row["mtime_ns"]), row["content"], row["reason"]) for row in rows
+        }
 
     def rows(self, file_ids: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
         """All windows of these files."""
@@ -274,6 +283,18 @@ class Store:
         ]
         self.left_out.add(pa.Table.from_pylist(rows, schema=left_out_schema()), mode="overwrite")
 
+    def drop_lost_indices(self) -> bool:
+        """Whether indices of the table were there whose files are not: they hinder every search, and are dropped."""
+        lost = [each.name for each in self.windows.list_indices() if not self._is_whole(each)]
+        for name in lost:
+            self.windows.drop_index(name)
+        return bool(lost)
+
+    def _is_whole(self, index: Any) -> bool:
+        folder = self.folder / f"{WINDOWS}.lance" / "_indices" / str(index.index_uuid)
+        size = sum(each.stat().st_size for each in folder.glob("*"))
+        return size > 0 and (index.num_segments != 1 or size >= (index.size_bytes or 0))
+
     def tidy(self) -> None:
         """Joins small pieces, brings the table's indices up to date, drops earlier versions and what a kill left."""
         for table in (self.windows, self.left_out):
@@ -304,7 +325,11 @@ def _about(path: Path, tables: Mapping[str, Any]) -> About:
             f"{path}: format = {tables.get('format')!r}; this version reads {FORMAT}. Make the index anew: `--rebuild`."
         )
     words = from_table(WordsTable, tables.get("words", {}), f"{path} words")
-    return from_table(About, {**tables, "words": words}, str(path))
+    about = from_table(About, {**tables, "words": words}, str(path))
+    if not 0 < about.hop_s <= about.window_s < float("inf"):
+        what = f"window_s = {about.window_s}, hop_s = {about.hop_s}; expected 0 < hop_s ≤ window_s."
+        raise AwayError(f"{path}: {what} Put them right, or make the index anew: `--rebuild`.")
+    return about
 
 
 def check_there(folder: Path) -> None:

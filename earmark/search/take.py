@@ -2,18 +2,20 @@
 
 A cut has its file's rate, channels and bit depth, and of formats without loss the very samples; of those with loss
 (MP3, Ogg, Opus, AAC, Windows Media) it is WAV of 32-bit floats, since what is decoded goes beyond full scale where the
-sound nearly did. Nothing is overwritten, and a file that cannot be taken costs itself only.
+sound nearly did. Nothing is overwritten, what is there already is not written again, and a file that cannot be taken
+costs itself only.
 """
 
 from __future__ import annotations
 
+import filecmp
 import math
 import os
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain, count
+from itertools import chain, count, starmap, takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -78,49 +80,92 @@ def _in_one_line(path: Path) -> str:
 # Copies and cuts into a folder
 
 
-def copy_to(hits: Sequence[Hit], folder: Path) -> tuple[list[Path], list[Problem]]:
-    """The copies of the hits' files in the folder, made if it is not there, and which could not be made.
+class Took(NamedTuple):
+    """What came of taking files into a folder."""
 
-    Two files of one name both arrive, the second as `NAME-2`. Raises `DataError` where there can be no such folder.
+    made: list[Path]
+    there: list[Path]
+    """Those that were there already, of that name and the same sound."""
+    problems: list[Problem]
+    """Those that could not be made."""
+
+
+def copy_to(hits: Sequence[Hit], folder: Path) -> Took:
+    """The copies of the hits' files in the folder, made if it is not there.
+
+    Two files of one name both arrive, the second as `NAME-2`, unless they are the same byte by byte. Raises `DataError`
+    where there can be no such folder.
     """
 
-    def copy(hit: Hit, names: _Names) -> Path:
-        to = names.free(hit.path.stem, hit.path.suffix)
-        with opened(hit.path) as source, writing(to) as aside, aside.open("wb") as copied:
-            source.seek(0)
-            shutil.copyfileobj(source, copied, 1 << 20)
-        return to
+    def copy(hit: Hit, names: _Names) -> tuple[Path, bool]:
+        name = hit.path.stem, hit.path.suffix
+        with opened(hit.path) as source:
+            for each in names.there(*name):
+                if filecmp.cmp(hit.path, each, shallow=False):
+                    return each, False
+            with writing(to := names.free(*name)) as aside, aside.open("wb") as copied:
+                source.seek(0)
+                shutil.copyfileobj(source, copied, 1 << 20)
+        return to, True
 
     return _each(hits, folder, copy)
 
 
-def cut_to(hits: Sequence[Hit], folder: Path) -> tuple[list[Path], list[Problem]]:
-    """The best regions of the hits as files of the folder, `NAME_12.500-22.500.wav`, and which could not be made.
+def cut_to(hits: Sequence[Hit], folder: Path) -> Took:
+    """The best regions of the hits as files of the folder, `NAME_12.500-22.500.wav`; of one sound one file.
 
     Raises `DataError` where there can be no such folder.
     """
 
-    def cut_one(hit: Hit, names: _Names) -> Path:
+    def cut_one(hit: Hit, names: _Names) -> tuple[Path, bool]:
         start_s, end_s = hit.best.start_s, hit.best.end_s
         with _part(hit.path, start_s, end_s) as part:
-            to = names.free(f"{hit.path.stem}_{start_s:.3f}-{end_s:.3f}", part.ending(hit.path.suffix))
-            part.write(to)
-        return to
+            name = f"{hit.path.stem}_{start_s:.3f}-{end_s:.3f}", part.ending(hit.path.suffix)
+            before = list(names.there(*name))
+            part.write(to := names.free(*name))
+        for each in before:
+            if _is_same_sound(to, each):
+                names.give_back(to)
+                return each, False
+        return to, True
 
     return _each(hits, folder, cut_one)
 
 
-def _each(hits: Sequence[Hit], folder: Path, take: Callable[[Hit, _Names], Path]) -> tuple[list[Path], list[Problem]]:
-    names, made, problems = _Names(folder), list[Path](), list[Problem]()
+def _is_same_sound(one: Path, other: Path) -> bool:
+    """Whether they are alike to the last sample; in their bytes floats differ, by when they were written."""
+    import soundfile
+
+    try:
+        with one.open("rb") as first, other.open("rb") as second:
+            sounds = [soundfile.SoundFile(file.fileno(), closefd=False) for file in (first, second)]
+            kinds = [(each.samplerate, each.channels, each.format, each.subtype, each.frames) for each in sounds]
+            frames = max(1, AT_ONCE // sounds[0].channels)
+            blocks = (each.blocks(frames, dtype="float64") for each in sounds)
+            return kinds[0] == kinds[1] and all(starmap(_is_equal, zip(*blocks, strict=True)))
+    except (soundfile.SoundFileError, RuntimeError, OSError, ValueError):  # a file of that name that is no sound
+        return False
+
+
+def _is_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    import numpy as np
+
+    return np.array_equal(one, other, equal_nan=True)
+
+
+def _each(hits: Sequence[Hit], folder: Path, take: Callable[[Hit, _Names], tuple[Path, bool]]) -> Took:
+    """Takes each hit's file; `take` gives where it is, and whether it had to be made."""
+    names, took = _Names(folder), Took([], [], [])
     for hit in hits:
         where = shown(hit.path)
         try:
-            made.append(take(hit, names))
+            path, made = take(hit, names)
+            (took.made if made else took.there).append(path)
         except DataError as error:
-            problems.append(Problem(where, str(error).removeprefix(f"{where}: ")))
+            took.problems.append(Problem(where, str(error).removeprefix(f"{where}: ")))
         except OSError as error:
-            problems.append(Problem(where, f"cannot be read ({error.strerror or error}). Check it."))
-    return made, problems
+            took.problems.append(Problem(where, f"cannot be read ({error.strerror or error}). Check it."))
+    return took
 
 
 class _Names:
@@ -130,21 +175,33 @@ class _Names:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.taken = {self._key(each.name) for each in folder.iterdir()}
+            self.taken = {self._key(each.name): each for each in folder.iterdir()}
         except OSError as error:
             what = f"cannot be a folder ({error.strerror}). Name another place."
             raise DataError(f"{shown(folder)}: {what}") from error
 
     def free(self, stem: str, ending: str) -> Path:
         """`STEM.ENDING`, or `STEM-2.ENDING` and so on; a stem that is too long is cut."""
+        path = next(each for each in self._like(stem, ending) if self._key(each.name) not in self.taken)
+        self.taken[self._key(path.name)] = path
+        return path
+
+    def there(self, stem: str, ending: str) -> Iterator[Path]:
+        """The files that have these names already."""
+        keys = (self._key(each.name) for each in self._like(stem, ending))
+        return (self.taken[key] for key in takewhile(self.taken.__contains__, keys))
+
+    def give_back(self, path: Path) -> None:
+        """Removes a file that was made under a free name."""
+        path.unlink()
+        del self.taken[self._key(path.name)]
+
+    def _like(self, stem: str, ending: str) -> Iterator[Path]:
         for number in count(1):
             rest = (f"-{number}" if number > 1 else "") + ending
             while len(os.fsencode(stem + rest)) > LONGEST_NAME and len(stem) > 1:
                 stem = stem[:-1]
-            if (key := self._key(stem + rest)) not in self.taken:
-                self.taken.add(key)
-                return self.folder / (stem + rest)
-        raise AssertionError
+            yield self.folder / (stem + rest)
 
     @staticmethod
     def _key(name: str) -> str:

@@ -147,13 +147,15 @@ SAYS_NOTHING = ("misc", "general")
 def category_of(name: str) -> tuple[str, ...]:
     """Category and subcategory of the id with which a file's name begins, lower case; empty where it begins with none.
 
-    The id must be followed by `_` or `-`; one without an ending (`MIX`, `TEST`) counts only in a name of all four
-    parts, since such words stand at the front of other names too.
+    An id is followed by `_` or `-`, or by no letter at all where it is one of the list (`DOORWood 01`); one without an
+    ending (`MIX`, `TEST`) counts only in a name of all four parts, since such words stand at the front of other names
+    too.
     """
-    found = re.match(r"([A-Z]{2,5})([A-Z][a-z]{1,6})?[_-]", name)
-    if found is None or (found[2] is None and name.count("_") < 3):
+    found = re.match(r"[A-Z]{2,5}([A-Z][a-z]{1,6})?(?![^\W\d_])", name)
+    if found is None or (found[1] is None and name.count("_") < 3):
         return ()
-    return category_of_id(found[0][:-1])
+    cat_id, apart = found[0], name[found.end() :].startswith(("_", "-"))
+    return category_of_id(cat_id) if apart or (found[1] and cat_id in ids()) else ()
 
 
 def category_of_id(cat_id: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from earmark.audio.headers import not_sound, read_header
 from earmark.errors import DataError, Problem
 from earmark.files import size_and_time
 from earmark.search.store import ABOUT, WINDOWS, Stamp
-from earmark.search.words import NOTHING, Said
+from earmark.search.words import NOTHING, Said, origin
 
 SOUNDS = frozenset(
     {
@@ -68,10 +68,15 @@ class Found(NamedTuple):
     path: Path
     """Absolute."""
     below: Path
-    """The told folder above it; of a told file the folder that it is in."""
+    """The told folder above it, whose name and those below it are words; of a told file the file itself."""
     stamp: Stamp
     said: Said = NOTHING
     """What a table says of it."""
+
+    @property
+    def origin(self) -> str:
+        """What its words are made of beside the file (`words.origin`)."""
+        return origin(self.path, self.below, self.said)
 
 
 @dataclass
@@ -97,9 +102,10 @@ def walk(
 ) -> Walked:
     """The files below these folders and files (absolute), but for those below `leave` and below other indices.
 
-    Links are passed over unless `follow_links`: then each folder and file is taken once, by its own name where that is
-    below the folders too. Hidden files are passed over unless they were told. A file that `known` has with the same
-    stamp is taken unopened. Raises `DataError` where something that was told is not there.
+    Links are passed over unless `follow_links`: then each folder and file (each real path: the names of a hard link are
+    several) is taken once, by its own name where that is below the folders too. Hidden files are passed over unless
+    they were told. A file that `known` has with the same stamp is taken unopened. Raises `DataError` where something
+    that was told is not there.
     """
     going = _Walk(leave, follow_links, known or {})
     for path in told:
@@ -116,8 +122,8 @@ class _Walk:
         self.found = Walked()
         self.files: dict[Path, Found] = {}
         self.folders: set[Path] = set()
-        self.identities: set[object] = set()
-        """Of folders and files, where links are followed."""
+        self.real: set[str] = set()
+        """Real paths of folders and files, where links are followed."""
         self.links: list[tuple[Path, Path]] = []
         """(link, told folder): taken when all else is known."""
 
@@ -130,7 +136,7 @@ class _Walk:
         if stat.S_ISDIR(state.st_mode):
             self.walk(path, path)
         else:
-            self.take(path, path.parent, state, told=True)
+            self.take(path, path, state, told=True)
 
     def walk(self, top: Path, below: Path) -> None:
         """Takes all files from `top` on; no recursion, since folders may be deep."""
@@ -145,18 +151,15 @@ class _Walk:
         if folder in self.leave or folder in self.folders:
             return False
         self.folders.add(folder)
-        try:
-            return self.is_new(folder, folder.stat())
-        except OSError:  # its listing fails too, and tells why
-            return True
+        return self.is_new(folder)
 
-    def is_new(self, path: Path, state: os.stat_result) -> bool:
+    def is_new(self, path: Path) -> bool:
         """Whether links led to it under no other name."""
         if not self.follow_links:
             return True
-        identity = (state.st_dev, state.st_ino) if state.st_ino else os.path.realpath(path)
-        new = identity not in self.identities
-        self.identities.add(identity)
+        real = os.path.realpath(path)
+        new = real not in self.real
+        self.real.add(real)
         return new
 
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
@@ -196,7 +199,7 @@ class _Walk:
     def take(self, path: Path, below: Path, state: os.stat_result, *, told: bool = False) -> None:
         """Takes a file if it may hold sound, or was told."""
         stamp = Stamp(*size_and_time(state))
-        if path in self.files or not self.is_new(path, state):
+        if path in self.files or not self.is_new(path):
             return
         if not told and not stat.S_ISREG(state.st_mode):
             self.found.passed["special"] += 1

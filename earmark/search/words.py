@@ -1,9 +1,10 @@
 """The words that a file carries: its name, its folders, what is written in it, and what a table says of it.
 
-Names are split where a new word begins (`ClonkDie_02` → "clonk die 02"). Of what is written in files are taken title,
-album, genre, comment, description, keywords, category and the like: ID3, Vorbis comments, MP4, APE, ASF, and of
-WAV and AIFF the chunks LIST/INFO, bext, iXML, NAME and ANNO. UCS ids are spelled out (`ucs.py`). Artists are left out:
-who made a sound tells nothing of how it sounds, and makers' names are words ("Boom", "Rain").
+Of folders count the one that was told and those below it. Names are split where a new word begins (`ClonkDie_02` →
+"clonk die 02"). Of what is written in files are taken title, album, genre, comment, description, keywords, category and
+the like: ID3, Vorbis comments, MP4, APE, ASF, and of WAV and AIFF the chunks LIST/INFO, bext, iXML, NAME and ANNO. UCS
+ids are spelled out (`ucs.py`). Artists are left out: who made a sound tells nothing of how it sounds, and makers' names
+are words ("Boom", "Rain").
 """
 
 from __future__ import annotations
@@ -13,24 +14,32 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from earmark.search.fields import fields, text_of
+from earmark.search.fields import fields
 from earmark.search.ucs import category_of, category_of_id
 
+WORDS = 2
+"""Raised when other words are made of the same: files that bear those of before get new ones, unread."""
 MOST_WORDS, MOST_TAGS = 4000, 64
 """Characters of a file's own words and of a table's, and how many tags of either: none cuts the other away."""
+MOST_TEXTS = 100
+"""Texts that share them."""
 MOST_TAG = 60
 """Characters of a tag: longer ones are sentences."""
 
-_TEXTS = {
+_TITLES = {
     *("title", "nam", "inam", "tit1", "tit2", "tit3", "tt1", "tt2", "tt3", "subtitle", "grp", "grouping", "tracktitle"),
-    *("album", "alb", "talb", "tal", "albumtitle", "iprd", "project", "scene"),
+    "fxname",
+}
+_DESCRIPTIONS = {"description", "desc", "ldes", "isbj", "subject", "bext_bwf_description", "bwf_description"}
+_TEXTS = {
+    *_TITLES,
+    *_DESCRIPTIONS,
+    *("album", "alb", "talb", "tal", "albumtitle", "iprd", "project", "scene", "instrument"),
     *("comment", "comments", "cmt", "comm", "com", "icmt", "note", "notes"),
-    *("description", "desc", "ldes", "isbj", "subject", "bext_bwf_description", "bwf_description"),
-    *("fxname", "instrument"),
 }
 """Fields whose text counts as words."""
 _TAGS = {
@@ -51,11 +60,6 @@ class Said(NamedTuple):
     tags: tuple[str, ...] = ()
     """Parts between `;`, `,` and `/` are tags, and words too."""
 
-    @property
-    def digest(self) -> str:
-        """16 hex digits by which it is known; empty where nothing is said."""
-        return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:16] if self.texts or self.tags else ""
-
 
 NOTHING = Said()
 
@@ -70,14 +74,14 @@ class Carried(NamedTuple):
 
 
 def carried(path: Path, below: Path, said: Said = NOTHING) -> Carried:
-    """The words and tags of a file; the names of the folders between `below` and the file count.
+    """The words and tags of a file; the names of the folder `below` and of those between it and the file count.
 
     Never raises: of a tag that is damaged counts what could be read.
     """
-    name, folders = _names(path, below)
+    name, folders = _text_of_name(path.stem), map(_text_of_name, _folders(path, below))
     words = [split_name(name), *map(split_name, folders), " ".join(category_of(name))]
     tags = list(category_of(name))
-    for field in fields(path):
+    for field in sorted(fields(path), key=lambda field: _telling(field.name)):
         if field.name in _IDS:
             category = category_of_id(field.text.strip())
             words.append(" ".join(category))
@@ -89,13 +93,26 @@ def carried(path: Path, below: Path, said: Said = NOTHING) -> Carried:
     return Carried(_joined(words, [*said.texts, *said.tags]), tuple(dict.fromkeys((*_cleaned(tags), *_cleaned(told)))))
 
 
+def origin(path: Path, below: Path, said: Said = NOTHING) -> str:
+    """What a file's words are made of beside the file itself, as 16 hex digits: they change where its words do."""
+    told = json.dumps([WORDS, [os.fsencode(folder).hex() for folder in _folders(path, below)], said])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _telling(name: str) -> int:
+    """The smaller, the more a field of that name tells of what is heard."""
+    if name in _TITLES:
+        return 0
+    return 1 if name in _DESCRIPTIONS else 2 if name in _TAGS or name in _IDS else 3
+
+
 def _parts(text: str) -> list[str]:
     """The tags of a text."""
     return re.split(r"[;,/\n]", text)
 
 
 def _joined(*kinds: Iterable[str]) -> str:
-    """The texts in one, each once, of each kind as many as fit."""
+    """The texts in one, each once; those of each kind share `MOST_WORDS`."""
     seen: set[str] = set()
     joined = []
     for texts in kinds:
@@ -104,8 +121,19 @@ def _joined(*kinds: Iterable[str]) -> str:
             if text and text.casefold() not in seen:
                 new.setdefault(text.casefold(), text)
         seen |= new.keys()
-        joined.append("; ".join(new.values())[:MOST_WORDS].rstrip())
+        joined.append("; ".join(_fitting(list(new.values())[:MOST_TEXTS])))
     return "; ".join(filter(None, joined))
+
+
+def _fitting(texts: Sequence[str]) -> list[str]:
+    """The texts, of which the longest are cut so that all fit: a short one is whole, whatever stands beside it."""
+    room = share = MOST_WORDS - 2 * len(texts)
+    for place, size in enumerate(sorted(map(len, texts))):
+        share = room // (len(texts) - place)
+        if size > share:
+            break
+        room -= size
+    return [text if len(text) <= share else text[:share].rsplit(" ", 1)[0] for text in texts]
 
 
 def _cleaned(tags: Iterable[str]) -> tuple[str, ...]:
@@ -122,10 +150,18 @@ def clean(text: str) -> str:
 # Names
 
 
-def _names(path: Path, below: Path) -> tuple[str, list[str]]:
-    """The file's name without its ending, and the names of the folders between."""
-    parts = path.relative_to(below).parts if path.is_relative_to(below) else ()
-    return text_of(os.fsencode(path.stem)), [text_of(os.fsencode(part)) for part in parts[:-1]]
+def _folders(path: Path, below: Path) -> tuple[str, ...]:
+    """The names of the folder `below` and of those between it and the file; none where it is the file itself."""
+    return path.relative_to(below.parent).parts[:-1] if path.is_relative_to(below) else ()
+
+
+def _text_of_name(name: str) -> str:
+    """UTF-8, else Latin-1: a name's bytes have no mark that they are anything else."""
+    data = os.fsencode(name)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def split_name(name: str) -> str:

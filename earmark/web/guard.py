@@ -59,8 +59,9 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """An ASGI application that lets through to another what may pass.
 
-    `token` "" asks for none; then only names of this machine and `names` are answered. `uploads` are paths whose
-    bodies may be files.
+    `token` "" asks for none; `asked` are the beginnings of the paths that ask for it. Only names of this machine and
+    `names` are answered, unless `any_name` says otherwise: left to itself, where everything asks for a token.
+    `uploads` are paths whose bodies may be files; `command` is what printed the address with the token.
     """
 
     def __init__(
@@ -70,9 +71,13 @@ class Guard:
         names: Iterable[str] = (),
         uploads: Iterable[str] = (),
         cookie: str = "earmark",
+        asked: Iterable[str] = ("/",),
+        any_name: bool | None = None,
+        command: str = "earmark serve",
     ) -> None:
-        self.app, self.token, self.cookie = app, token, cookie
-        self.names = {*LOCAL, *names}
+        self.app, self.token, self.cookie, self.command = app, token, cookie, command
+        self.names, self.asked = {*LOCAL, *names}, tuple(asked)
+        self.any_name = bool(token) if any_name is None else any_name
         self.uploads = frozenset(uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,14 +100,15 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """What is answered instead, or None where the request may pass."""
         host = headers.get("host", "")
-        if not self.token and _name(host) not in self.names:
+        if not self.any_name and _name(host) not in self.names:
             what = f"host {host!r}; expected one of this machine ({', '.join(sorted(self.names))})."
             return _refused(421, what)
         if elsewhere := _from_elsewhere(scope["method"], headers, host):
             return _refused(403, elsewhere)
         if scope["path"] not in self.uploads and _stated_length(headers) > MOST_BODY:
             return _refused(413, f"a body of more than {MOST_BODY:,} bytes.", {"connection": "close"})
-        return self._without_token(scope, headers) if self.token else None
+        asks = self.token and scope["path"].startswith(self.asked)
+        return self._without_token(scope, headers) if asks else None
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
         """None where the token is there; where the address brings it, a way on that keeps it as a cookie."""
@@ -120,9 +126,8 @@ class Guard:
             return None
         if self._is_token(cookie_of(headers, self.cookie)):
             return None
-        what = (
-            "a token is needed. Open the address that `earmark serve` printed, or send `Authorization: Bearer TOKEN`."
-        )
+        where = f"Open the address that `{self.command}` printed"
+        what = f"a token is needed. {where}, or send `Authorization: Bearer TOKEN`."
         return _refused(401, what, {"www-authenticate": "Bearer"})
 
     def _is_token(self, given: str) -> bool:

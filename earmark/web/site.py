@@ -43,11 +43,12 @@ def new_site(
     uploads: Iterable[str] = (),
     cookie: str = "earmark",
     within: Sequence[Callable[[ASGIApp], ASGIApp]] = (),
+    **guard: Any,
 ) -> FastAPI:
     """An application that serves pages; `pages` is address → (package, file of its `pages/`).
 
     What every site serves stands below /web/ (style.css, player.js, …); the API's description is at /openapi.json, and
-    for people at /api. `within` are middlewares that see what the guard lets pass.
+    for people at /api. `within` are middlewares that see what the guard lets pass; `guard` are more of its arguments.
     """
     app = FastAPI(title=title, docs_url=None, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
     shared = {f"/web/{name}": (SHARED, name) for name in _page_files(SHARED)}
@@ -60,7 +61,7 @@ def new_site(
     app.add_exception_handler(Exception, _told_broken)
     for each in within:
         app.add_middleware(each)
-    app.add_middleware(Guard, token=token, names=names, uploads=uploads, cookie=cookie)
+    app.add_middleware(Guard, token=token, names=names, uploads=uploads, cookie=cookie, **guard)
     return app
 
 

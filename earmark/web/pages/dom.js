@@ -71,7 +71,7 @@ export async function ask(address, options = {}) {
 
 /** The one line that a refusal holds. */
 export async function detail(answer) {
-  if (answer.status === 401) return "The server wants its token: open the whole address that it printed when it began.";
+  if (answer.status === 401 && answer.headers.has("www-authenticate")) return "The server wants its token: open the whole address that it printed when it began.";
   try {
     return (await answer.json()).detail || `The server answered ${answer.status}.`;
   } catch {

@@ -13,6 +13,7 @@ export class Player {
     this.track = null; // { address, key }
     this.onchange = () => {};
     this.onfail = () => {};
+    this.onheard = () => {}; // is told each piece that sounded: the track, from where to where
     this.heard = new Map(); // key → seconds listened to
     this.last = 0;
     this.wanted = null; // where to begin, until the sound is there
@@ -51,8 +52,9 @@ export class Player {
   play(track, at = null) {
     if (!this.is(track)) {
       this.audio.pause();
+      this.moved(); // what sounded since it last was looked at
       this.track = track;
-      this.wanted = at ?? 0;
+      this.wanted = this.last = at ?? 0;
       this.audio.src = track.address;
     } else if (at !== null) {
       this.seek(at);
@@ -72,6 +74,7 @@ export class Player {
   }
 
   seek(at) {
+    if (this.wanted === null) this.moved(); // what sounded before
     if (this.audio.readyState > 0) this.audio.currentTime = Math.max(0, at);
     else this.wanted = Math.max(0, at);
     this.last = at;
@@ -91,6 +94,7 @@ export class Player {
     const passed = now - this.last;
     if (this.track && passed > 0 && passed < 1.5) {
       this.heard.set(this.track.key, (this.heard.get(this.track.key) || 0) + passed);
+      this.onheard(this.track, this.last, now);
     }
     this.last = now;
     this.onchange();

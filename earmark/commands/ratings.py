@@ -1,0 +1,259 @@
+"""`earmark collect export` and `earmark collect agreement`: what people answered, and how far they agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from earmark import console
+from earmark.commands.shared import STDOUT, JsonOption, SeedOption, exit_with, give_json
+
+if TYPE_CHECKING:
+    from earmark.collect.sources import Source
+    from earmark.measure.agreement import Agreement
+    from earmark.measure.panel import Panel
+    from earmark.measure.raters import Raters
+
+SourceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SOURCE", help="A study, a collection with ratings, or a file as RELATE, XACLE or GrRel have it."
+    ),
+]
+WithoutOption = Annotated[
+    Optional[list[str]],  # noqa: UP045  (typer reads this at run time)
+    typer.Option(
+        metavar="failed|flagged",
+        help="Leave out raters who failed the checks, or who have any flag; they are counted.",
+        show_default=False,
+    ),
+]
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="FILE|URL",
+        envvar="EARMARK_STORE",
+        help="Where a study's answers are kept.  [default: STUDY/study.db]",
+        show_default=False,
+    ),
+]
+UnsubmittedOption = Annotated[
+    bool, typer.Option("--unsubmitted", help="Answers count too whose page was not submitted.")
+]
+
+
+def export(
+    source: SourceArgument,
+    to: Annotated[Path, typer.Option("--to", metavar="OUT", help="A new folder, or a new file.", show_default=False)],
+    layout: Annotated[str, typer.Option(help="collection, ratings, mean, grrel or xacle.")] = "collection",
+    without: WithoutOption = None,
+    unsubmitted: UnsubmittedOption = False,
+    unguarded: Annotated[
+        bool,
+        typer.Option("--unguarded", help="Cells as they are, even where a spreadsheet would take them for formulas."),
+    ] = False,
+    store: StoreOption = "",
+    encoding: Annotated[str, typer.Option(help="Of a file.")] = "utf-8",
+) -> None:
+    """Write the ratings: a collection that `earmark train` reads, or a table in one of the published layouts.
+
+    Only task pages count, once they are submitted, of raters who passed the qualification; what else there is, is
+    counted. `ratings` is a row an answer, `mean` a row a pair with mean, SD and number of raters; `grrel` and `xacle`
+    are as these sets were published. A cell that a spreadsheet would take for a formula (=, +, -, @ first) begins with
+    a `'`; what earmark reads again is as it was.
+
+    Examples:
+
+    - `earmark collect export study --to rated --without failed`
+
+    - `earmark collect export study --to ratings.csv --layout ratings`
+    """
+    from earmark.collect.export import export as write
+
+    found = _read(source, store, unsubmitted, encoding, without)
+    rows = write(found, to, layout, guard=not unguarded)
+    raters = len({rating.rater_id for rating in found.ratings if rating.rater_id})
+    console.say(
+        f"{to}: {found.name} ({console.KIND[found.kind]}) as {layout}: {rows:,} "
+        f"{'pairs' if layout in ('mean', 'grrel') else 'ratings'} of {raters:,} raters"
+    )
+    _say_left_out(found)
+    exit_with(found.problems, "rows or ratings were left out")
+
+
+def _read(source: Path, store: str, unsubmitted: bool, encoding: str, without: Sequence[str] | None) -> Source:
+    from earmark.collect.sources import read_source
+
+    found = read_source(source, store=store, unsubmitted=unsubmitted, encoding=encoding)
+    return found.without(without or [])
+
+
+def _say_left_out(found: Source) -> None:
+    for why, count in found.left_out.items():
+        console.say(f"left out: {count:,} {why}")
+
+
+def agreement(
+    source: SourceArgument,
+    without: WithoutOption = None,
+    width: Annotated[
+        Optional[list[float]],  # noqa: UP045
+        typer.Option(
+            metavar="POINTS", help="Wanted half-width of a pair's mean; may be given several times.", show_default=False
+        ),
+    ] = None,
+    unsubmitted: UnsubmittedOption = False,
+    store: StoreOption = "",
+    encoding: Annotated[str, typer.Option(help="Of a file.")] = "utf-8",
+    json_to: JsonOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Tell how far raters agree, who needs a look, and how many raters and pairs a wanted interval needs.
+
+    Krippendorff's α (interval) and ICC(2,k) with 95 % intervals by bootstrap, shares of equal answers, each rater
+    against the mean of the others, and flags: constant, random, reversed, failed checks, too fast.
+
+    Examples:
+
+    - `earmark collect agreement study --without failed`
+
+    - `earmark collect agreement REL.csv --json relate.json`
+    """
+    with console.progress() as progress:
+        progress.starting()
+        from earmark.measure.agreement import agreement as agree
+        from earmark.measure.panel import WIDTHS, panel
+
+        found = _read(source, store, unsubmitted, encoding, without)
+        parts = {name: agree(ratings, seed=seed) for name, ratings in found.parts().items()}
+        judged = found.judged()
+        basis = "without anchors" if "without anchors" in parts else "all"
+        needed = panel(parts[basis], widths=width or WIDTHS)
+    if json_to is not None:
+        give_json(as_json(found, parts, judged, basis, needed), json_to)
+    if json_to != STDOUT:
+        _show_agreement(found, parts)
+        _show_raters(judged)
+        _show_panel(needed, basis)
+    exit_with(found.problems, "rows or ratings were left out")
+
+
+def as_json(found: Source, parts: Mapping[str, Agreement], judged: Raters, basis: str, needed: Panel) -> dict[str, Any]:
+    """All that `agreement` tells, as JSON has it."""
+    rows = [{**row._asdict(), "flags": [flag._asdict() for flag in row.flags]} for row in judged.rows]
+    return {
+        "source": found.path.name,
+        "layout": found.what,
+        "name": found.name,
+        "kind": found.kind,
+        "left_out": dict(found.left_out),
+        "agreement": {name: part.numbers() for name, part in parts.items()},
+        "raters": {
+            "flagged": len(judged.flagged),
+            "unsure": len(judged.unsure),
+            "expected_by_chance": judged.expected,
+            "rows": rows,
+        },
+        "needed": {"from": basis, **needed.numbers()},
+    }
+
+
+# Shown
+
+
+def _show_agreement(found: Source, parts: Mapping[str, Agreement]) -> None:
+    console.say(f"{found.name} ({console.KIND[found.kind]}), {found.what} in {found.path}")
+    _say_left_out(found)
+    columns = ["ratings of", "ratings", "pairs", "raters", "α", "95 %", "ICC(2,k)", "95 %", "k", "equal", "within 10"]
+    rows = [
+        [
+            name,
+            f"{part.ratings:,}",
+            f"{part.units:,}",
+            f"{part.raters:,}",
+            _figure(part.alpha),
+            _interval(part.alpha_interval),
+            _figure(part.icc.average),
+            _interval(part.icc.average_interval),
+            _figure(part.icc.k, 1),
+            _share(part.same),
+            _share(part.near),
+        ]
+        for name, part in parts.items()
+    ]
+    console.show_table(columns, rows, "Krippendorff's α (interval), ICC(2,k), shares of pairs of answers")
+    every = parts["all"]
+    one, half = every.leave_one_out, every.split_half
+    console.say(
+        f"each rater against the others' mean: r {_figure(one.pearson)}, ρ {_figure(one.spearman)} (mean of "
+        f"{one.raters:,} raters); halves against each other: ρ {_figure(half.rho)}"
+    )
+    for note in every.notes:
+        console.say(f"note: {note}")
+
+
+def _show_raters(judged: Raters) -> None:
+    """The raters with a flag, and how many cannot be told."""
+    flagged = judged.flagged
+    console.say(
+        f"{len(flagged):,} of {len(judged.rows):,} raters have a flag; of honest raters about "
+        f"{judged.expected:.1f} are taken for random or reversed by chance"
+    )
+    rows = [
+        [
+            row.rater_id,
+            f"{row.ratings:,}",
+            _figure(row.mean, 1),
+            _figure(row.sd, 1),
+            _share(row.same),
+            _figure(row.r, 2),
+            f"{row.checks[0]} of {row.checks[1]}" if row.checks else "",
+            "; ".join(f"{flag.name}: {flag.why}" for flag in row.flags),
+        ]
+        for row in flagged[: console.SHOWN]
+    ]
+    if rows:
+        console.show_table(["rater", "ratings", "mean", "SD", "same", "r", "checks", "why"], rows)
+    if len(flagged) > console.SHOWN:
+        console.say(f"… and {len(flagged) - console.SHOWN:,} more: see --json")
+    if unsure := judged.unsure:
+        console.say(f"{len(unsure):,} raters cannot be told from random ones: {unsure[0].rater_id}, {unsure[0].unsure}")
+
+
+def _show_panel(needed: Panel, basis: str) -> None:
+    """How many raters and pairs are needed."""
+    console.show_table(
+        ["raters a pair", "95 % of a pair's mean, ± points", "ICC(2,k)"],
+        [[str(row.raters), _figure(row.half, 1), _figure(row.reliability)] for row in needed.by_raters],
+        f"What so many raters a pair give, by the variances of this study ({basis})",
+    )
+    for row in needed.for_widths:
+        console.say(f"a pair's mean within ± {row.wanted:g} points: {_count(row.number)} raters a pair")
+    for row in needed.for_reliabilities:
+        console.say(f"ICC(2,k) of {row.wanted:g}: {_count(row.number)} raters a pair")
+    console.show_table(
+        ["raters a pair", "wanted", "pairs for α", "pairs for ICC(2,k)"],
+        [[str(row.raters), f"± {row.wanted:g}", _count(row.alpha), _count(row.icc)] for row in needed.for_agreements],
+        "Pairs for an interval so wide, of other captions and the same raters",
+    )
+
+
+def _figure(value: float, digits: int = 3) -> str:
+    return "undefined" if math.isnan(value) else console.number(value, digits)
+
+
+def _interval(bounds: Sequence[float]) -> str:
+    return "" if math.isnan(bounds[0]) else console.interval(bounds)
+
+
+def _share(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.0%}"
+
+
+def _count(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:,.0f}"
