@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import soundfile
 
 from earmark.collect.study import Item, Page, Settings, Study
+from earmark.web.listen import beside
 
 TOKEN = "an-owners-token"
 CONSENT = "# Your consent\n\nYour *ratings* are kept.\n"
@@ -68,12 +67,5 @@ def small_study(
 @contextmanager
 def serving(app) -> Iterator[str]:
     """The address of an application that is served within the block."""
-    import uvicorn
-
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(30)
+    with beside(app) as address:
+        yield address.rstrip("/")

@@ -25,7 +25,7 @@ pytest_plugins = ["postgres"]
 VERSION_1 = """
 CREATE TABLE earmark_schema (version INTEGER NOT NULL);
 INSERT INTO earmark_schema (version) VALUES (1);
-CREATE TABLE gate (id INTEGER PRIMARY KEY);
+CREATE TABLE gate (id INTEGER PRIMARY KEY, study TEXT, rehearsal INTEGER);
 INSERT INTO gate (id) VALUES (1);
 CREATE TABLE invites (token_hash TEXT PRIMARY KEY, label TEXT NOT NULL, made_at TEXT NOT NULL);
 CREATE TABLE raters (
@@ -584,4 +584,26 @@ def test_forgetting_is_told_where_others_hold_the_file(tmp_path, monkeypatch):
     assert "forget again" in str(done)
     assert flow.rater(key) is None  # deleted all the same
     other.close()
+    store.close()
+
+
+def test_a_store_is_one_study_s_and_a_rehearsal_s_apart(place):
+    store = Store.open(place)
+    store.claim("one")
+    store.claim("one")
+    store.claim("")  # a study that nobody gave an id
+    assert not store.of_rehearsal
+    with pytest.raises(DataError, match="answers of another study"):
+        store.claim("two")
+    with pytest.raises(DataError, match="answers of people"):
+        store.claim("one", rehearsal=True)
+    store.close()
+
+
+def test_a_rehearsal_s_store_takes_no_people(place):
+    store = Store.open(place)
+    store.claim("one", rehearsal=True)
+    assert store.of_rehearsal
+    with pytest.raises(DataError, match="answers of a rehearsal"):
+        store.claim("one")
     store.close()

@@ -69,6 +69,7 @@ def create_app(
     cookie: str = "earmark-study",
     public: bool = False,
     now: Callable[[], datetime] = utc_now,
+    rehearsal: bool = False,
 ) -> FastAPI:
     """The server of a study whose answers are kept in `store`.
 
@@ -91,7 +92,7 @@ def create_app(
         command="earmark collect serve",
     )
     app.add_exception_handler(RefusedError, _told_refused)
-    desk = Desk(study, Flow(study, store, now=now), cookie)
+    desk = Desk(study, Flow(study, store, now=now, rehearsal=rehearsal), cookie)
     _entry_routes(app, desk)
     _sound_check_routes(app, desk)
     _page_routes(app, desk)

@@ -65,7 +65,7 @@ def _export_collection(source: Source, out: Path, guard: bool) -> int:
     found = _collection(source, "collection")
     check_new_folder(out)
     about = {**found.about, GUARD: guard, "collected": _about(source)}
-    replace(found, ratings=list(source.ratings), about=about, problems=[]).write(out)
+    replace(found, ratings=list(source.ratings), kind=source.kind, about=about, problems=[]).write(out)
     return len(source.ratings)
 
 

@@ -102,8 +102,14 @@ def utc_now() -> datetime:
 class Flow:
     """The study with its answers, safe under several threads and several processes."""
 
-    def __init__(self, study: Study, store: Store, *, now: Callable[[], datetime] = utc_now) -> None:
-        """`now` is the clock that everything is dated by; tests give their own."""
+    def __init__(
+        self, study: Study, store: Store, *, now: Callable[[], datetime] = utc_now, rehearsal: bool = False
+    ) -> None:
+        """`now` is the clock that everything is dated by; `rehearsal`: simulated listeners answer.
+
+        Raises `DataError` where the store holds other answers than those of this study, see `Store.claim`.
+        """
+        store.claim(study.id, rehearsal=rehearsal)
         self.study, self.store, self.now = study, store, now
         self._entry = Entry(study.settings, store)
         self._enough = enough(study.settings)

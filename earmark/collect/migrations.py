@@ -14,7 +14,7 @@ from earmark.errors import DataError
 STEPS: list[tuple[str, ...]] = [
     (
         # one row: who holds it (SELECT ... FOR UPDATE) gives places and pages, one after another
-        "CREATE TABLE gate (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE gate (id INTEGER PRIMARY KEY, study TEXT, rehearsal INTEGER)",
         "INSERT INTO gate (id) VALUES (1)",
         """CREATE TABLE invites (
             token_hash TEXT PRIMARY KEY,

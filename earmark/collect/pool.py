@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shlex
 from collections import Counter
@@ -248,7 +249,9 @@ def _chosen(
     wanted = plan.own + plan.similar + plan.middle + plan.random
     short = sum(len(asked) < wanted for asked in lists)
     facts = {"clips": len(found.clips), "clips_left_out": len(found.problems), "short_lists": short}
-    return settings | facts | {"mean_clip_s": round(found.seconds, 2)}
+    asked = [(page.page_id, page.caption_id, item.clip_id) for page in pages for item in page.items]
+    digest = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return settings | facts | {"mean_clip_s": round(found.seconds, 2), "id": digest}
 
 
 def summary(study: Study) -> dict[str, Any]:

@@ -287,6 +287,16 @@ def _at_work(connection: Connection, since: str) -> int:
 
 def forget(store: Store, who: str, now: str, *, keep_ratings: bool) -> Forgotten:
     """As `Flow.forget`."""
+    try:
+        rater_id, pages, changes = _deleted(store, who, now, keep_ratings=keep_ratings)
+    except DataError:
+        store.wipe()  # somebody may have been forgotten while others read the files
+        raise
+    return Forgotten(rater_id, pages, changes, keep_ratings, store.wipe())
+
+
+def _deleted(store: Store, who: str, now: str, *, keep_ratings: bool) -> tuple[str, int, int]:
+    """The rater's id, pages and answers, once they are deleted."""
     with store.giving() as connection:
         rater = _told_by(connection, who)
         rater_id = rater.rater_id
@@ -302,7 +312,7 @@ def forget(store: Store, who: str, now: str, *, keep_ratings: bool) -> Forgotten
             connection.execute(delete(raters).where(raters.c.rater_id == rater_id))  # and what hangs on it
         if rater.invite:
             connection.execute(delete(invites).where(invites.c.token_hash == rater.invite))
-    return Forgotten(rater_id, pages, changes, keep_ratings, store.wipe())
+    return rater_id, pages, changes
 
 
 def _told_by(connection: Connection, who: str) -> Any:

@@ -103,8 +103,8 @@ def rehearse(
 ) -> Rehearsed:
     """So many simulated listeners go through the study at `address`, all at once; gives what they did.
 
-    At a `speed` above 1 they listen so many times as fast as they say, which only a server believes whose clock does too.
-    Raises `DataError` where the server refuses them.
+    At a `speed` above 1 they listen that much faster than they say; the server's clock has to run as fast, or it does
+    not believe them. Raises `DataError` where the server refuses them.
     """
     done, lock = Rehearsed(), threading.Lock()
     truth, heard, people = truth_of(study), sounds_of(study), raters(seed)
@@ -239,6 +239,7 @@ def serve_and_rehearse(
             store,
             owner_token=secrets.token_urlsafe(24),
             now=lambda: began + SPEED * (datetime.now(UTC) - began),
+            rehearsal=True,
         )
         with beside(app) as address:
             return rehearse(study, address, count=count, seed=seed, speed=SPEED, progress=progress)

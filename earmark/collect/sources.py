@@ -151,7 +151,8 @@ def _of_study(folder: Path, store: str, unsubmitted: bool) -> Source:
         raise DataError(f"{place}: is not there; no answers yet. Run the study, or name its store (--store).")
     kept = Store.open(place)
     try:
-        flow = Flow(study, kept)
+        simulated = kept.of_rehearsal
+        flow = Flow(study, kept, rehearsal=simulated)
         given, rows = flow.ratings(), flow.raters()
     finally:
         kept.close()
@@ -162,7 +163,7 @@ def _of_study(folder: Path, store: str, unsubmitted: bool) -> Source:
         folder,
         "study",
         study.name,
-        collection.kind,
+        "generated" if simulated else collection.kind,
         tuple(ratings),
         collection,
         {row.rater_id: (row.checks_right, row.checks_asked) for row in rows if row.checks_asked},

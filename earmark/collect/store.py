@@ -30,6 +30,7 @@ from sqlalchemy import (
     event,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -114,7 +115,13 @@ class GivenRating:
 
 TABLES = MetaData()
 """As `migrations` makes them (a test compares the two)."""
-gate = Table("gate", TABLES, Column("id", Integer, primary_key=True))
+gate = Table(
+    "gate",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("study", Text),
+    Column("rehearsal", Integer),
+)
 invites = Table(
     "invites",
     TABLES,
@@ -261,6 +268,31 @@ class Store:
         with self.writing() as connection:
             connection.execute(select(gate.c.id).with_for_update())
             yield connection
+
+    def claim(self, study: str, *, rehearsal: bool = False) -> None:
+        """Takes the store for a study's answers, or for those of a rehearsal of it; "" is a study without an id.
+
+        Raises `DataError` where it holds those of another study, or of people where a rehearsal is to be kept.
+        """
+        asked = select(gate.c.study, gate.c.rehearsal)
+        with self.reading() as connection:
+            known = connection.execute(asked).one()
+        if known.study is None:
+            with self.giving() as connection:
+                values = {"study": study, "rehearsal": int(rehearsal)}
+                connection.execute(update(gate).where(gate.c.study.is_(None)).values(values))
+                known = connection.execute(asked).one()
+        if study and known.study and known.study != study:
+            raise DataError(f"{self.place}: holds the answers of another study. Name another store.")
+        if bool(known.rehearsal) != rehearsal:
+            whose = "of a rehearsal" if known.rehearsal else "of people"
+            raise DataError(f"{self.place}: holds answers {whose}. Name another store.")
+
+    @property
+    def of_rehearsal(self) -> bool:
+        """Whether simulated listeners gave the answers."""
+        with self.reading() as connection:
+            return bool(connection.execute(select(gate.c.rehearsal)).scalar())
 
     def wipe(self) -> bool:
         """Whether nothing of what was deleted is left in the database's files; not where others hold them just now.

@@ -133,7 +133,7 @@ class Study:
     instructions: str
     """Markdown."""
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    """`[pool]` of study.toml: how the pairs were chosen. Nothing reads it again."""
+    """`[pool]` of study.toml: how the pairs were chosen."""
     problems: tuple[Problem, ...] = field(default=(), compare=False)
     """The rows and pages that were left out, and what looks wrong."""
 
@@ -181,6 +181,11 @@ class Study:
             write_table(aside / CHECKS, CHECK_COLUMNS, _rows(self.of_kind("check", "qualification")))
             write_text(aside / CONSENT, self.consent)
             write_text(aside / INSTRUCTIONS, self.instructions)
+
+    @property
+    def id(self) -> str:
+        """What tells this study's answers from another's; empty where nobody gave it one."""
+        return str(self.chosen.get("id", ""))
 
     def page(self, page_id: str) -> Page:
         """The page of that id. Raises `DataError` where the study has none."""

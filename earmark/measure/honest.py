@@ -167,7 +167,6 @@ def kinds_of(z: Floats, s: Floats, spread: Floats, honest: Honest) -> Floats:
     `spreads`.
     """
     of_honest, of_reversed = (_log_normal(z, sign * honest.mu * s, honest.wide(s)) for sign in (1, -1))
-    of_reversed = np.where(z < 0, of_reversed, -np.inf)
     at_random = _log_normal(z, 0, 1)
     evenly = np.where(z < honest.mu * s, at_random + spread[0], -np.inf)  # an even spread alone proves nothing
     return np.stack([of_honest, at_random, evenly, of_reversed + spread[1]])

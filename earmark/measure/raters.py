@@ -276,7 +276,7 @@ class _Judged:
         if at in self.constant:
             yield Flag("constant", f"{self.constant[at]}.")
         elif self.evidence[at] > self.bound and self.z[at] < RELATED:
-            if self.turned[at] > 0:
+            if self.turned[at] > 0 and self.z[at] < 0:
                 yield Flag(
                     "reversed", f"high where others are low (z {self.z[at]:.1f}; honest about {self.s[at]:.1f})."
                 )
