@@ -63,12 +63,12 @@ class Server:
 
     def start(self) -> None:
         """Starts it, and waits until it answers."""
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
         for _ in range(600):
             try:
                 requests.get(self.address, timeout=5)
                 return
-            except requests.ConnectionError:
+            except (requests.ConnectionError, requests.Timeout):
                 time.sleep(0.1)
         raise SystemExit("the server does not answer")
 

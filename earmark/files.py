@@ -253,15 +253,20 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
 
     Raises `DataError` on text that UTF-8 cannot hold (parts of a file name that is not UTF-8).
     """
-    lines = [_line(columns)]
-    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
-    text = "".join(lines)
+    text = table_text(columns, rows)
     try:
         text.encode()
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise DataError(f"{path} line {line}: holds a name that is not UTF-8. Rename the file.") from error
     write_text(path, text)
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A CSV (`,`, `\\n`); a row's missing columns stay empty, others are passed over."""
+    lines = [_line(columns)]
+    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
+    return "".join(lines)
 
 
 def _line(cells: Iterable[object]) -> str:

@@ -53,11 +53,14 @@ def export(source: Source, out: Path | str, layout: str = "collection", *, guard
     if out.exists() or out.is_symlink():
         raise DataError(f"{out}: is there already; expected nothing. Delete it, or name another.")
     columns, rows = LAYOUTS[layout](source)
-    if guard:
-        columns = [guarded(column) for column in columns]
-        rows = [{guarded(column): guarded(cell) for column, cell in row.items()} for row in rows]
-    write_table(out, columns, rows)
+    write_table(out, *(without_formulas(columns, rows) if guard else (columns, rows)))
     return len(rows)
+
+
+def without_formulas(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:
+    """The table with every cell `guarded`."""
+    cells = [{guarded(column): guarded(cell) for column, cell in row.items()} for row in rows]
+    return [guarded(column) for column in columns], cells
 
 
 def _export_collection(source: Source, out: Path, guard: bool) -> int:
@@ -90,7 +93,7 @@ def _collection(source: Source, layout: str) -> Collection:
 # Tables
 
 
-def _ratings(source: Source) -> Table:
+def ratings_table(ratings: Sequence[Rating]) -> Table:
     """The columns of ratings.csv, those of them that hold something, and the others."""
     cells = [
         {
@@ -103,11 +106,11 @@ def _ratings(source: Source) -> Table:
             "stratum": each.stratum,
             "probability": _number(each.probability),
         }
-        for each in source.ratings
+        for each in ratings
     ]
     columns = [name for name in RATING_COLUMNS if name in RATING_COLUMNS[:3] or any(row[name] for row in cells)]
-    more = list(dict.fromkeys(column for each in source.ratings for column in each.more))
-    rows = [{**each.more, **row} for each, row in zip(source.ratings, cells, strict=True)]
+    more = list(dict.fromkeys(column for each in ratings for column in each.more))
+    rows = [{**each.more, **row} for each, row in zip(ratings, cells, strict=True)]
     return [*columns, *more], rows
 
 
@@ -156,7 +159,7 @@ def _xacle(source: Source) -> Table:
 
 
 LAYOUTS: Mapping[str, Callable[[Source], Table]] = {
-    "ratings": _ratings,
+    "ratings": lambda source: ratings_table(source.ratings),
     "mean": _means,
     "grrel": _grrel,
     "xacle": _xacle,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
@@ -15,9 +13,10 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from earmark.collect.export import ratings_table, without_formulas
 from earmark.collect.flow import Flow, RaterRow
-from earmark.collect.sources import counted, plain, rating_of
-from earmark.data.rows import RATING_COLUMNS, guarded
+from earmark.collect.sources import counted, rating_of
+from earmark.files import table_text
 from earmark.measure.agreement import agreement
 from earmark.measure.raters import raters
 from earmark.relevance import Rating
@@ -111,14 +110,8 @@ def table_of(flow: Flow, what: What) -> str:
         rows = flow.raters()
         failed = _failed(flow, rows) if what == "passed" else set()
         given = [("task", rating) for rating in _counted(flow, rows) if rating.rater_id not in failed]
-    more = list(dict.fromkeys(column for _, rating in given for column in rating.more))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_ALL)
-    writer.writerow([*RATING_COLUMNS, "kind", *more])
-    for kind, rating in given:
-        cells = [_text(getattr(rating, column)) for column in RATING_COLUMNS]
-        writer.writerow([guarded(cell) for cell in (*cells, kind, *(rating.more.get(column, "") for column in more))])
-    return out.getvalue()
+    named = [replace(rating, more={"kind": kind, **rating.more}) for kind, rating in given]
+    return table_text(*without_formulas(*ratings_table(named)))
 
 
 def _counted(flow: Flow, rows: Sequence[RaterRow]) -> list[Rating]:
@@ -130,10 +123,6 @@ def _failed(flow: Flow, rows: Sequence[RaterRow]) -> set[str]:
     """Raters who failed the checks."""
     share = flow.study.settings.checks_share
     return {row.rater_id for row in rows if row.failed_checks(share)}
-
-
-def _text(value: object) -> str:
-    return "" if value is None else plain(value) if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

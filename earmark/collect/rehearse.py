@@ -219,7 +219,7 @@ class _Listener:
                 why = f"{answer.status_code} {answer.text[:300]}"
                 if answer.status_code < 500:
                     break
-            except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
+            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
                 pass
             with self.lock:
                 self.done.retried += 1

@@ -177,6 +177,6 @@ def _tell(made: Mapping[str, Any]) -> None:
     )
     if made["short_lists"]:
         console.complain(
-            f"note: {made['short_lists']:,} captions have fewer pairs than wanted: few clips, or rated pairs"
+            f"note: captions with fewer pairs than wanted (few clips, or rated pairs): {made['short_lists']:,}"
         )
     console.say(f"Look through its files, then: {made['next']}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import secrets
@@ -21,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from earmark.errors import DataError
+from earmark.files import table_text
 from earmark.search.engine import Engine
 from earmark.search.library import Indexed, Library, held, scratch
 from earmark.search.query import Hit
@@ -305,14 +304,9 @@ def _playlist(hits: list[Hit]) -> bytes:
 
 
 def _table(hits: list[Hit]) -> str:
-    out = io.StringIO()
     columns = ["path", "start_s", "end_s", "score", "cosine", "named", "duration_s", "rate", "channels", "tags"]
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\r\n")
-    writer.writeheader()
-    for hit in hits:
-        row = hit.as_json()
-        writer.writerow({**row, "tags": "; ".join(row["tags"])})
-    return out.getvalue()
+    rows = [hit.as_json() for hit in hits]
+    return table_text(columns, [{**row, "tags": "; ".join(row["tags"])} for row in rows])
 
 
 def _cut(path: Path, start_s: float, end_s: float, to: Path) -> Path:
