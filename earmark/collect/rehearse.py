@@ -7,14 +7,17 @@ they hear they know from the sound's bytes alone: the interface tells no names. 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +65,8 @@ class Rehearsed:
     """Requests that had to be sent again."""
     kept: list[tuple[str, str, float]] = field(default_factory=list)
     """(item, key, rating) of every acknowledged rating."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set where the rehearsal was broken off."""
 
 
 def truth_of(study: Study) -> Truth:
@@ -126,8 +131,12 @@ def rehearse(
                 progress(done.raters + done.failed, count)
 
     with ThreadPoolExecutor(count, "listener") as pool:
-        for each in [pool.submit(one, number) for number in range(count)]:
-            each.result()
+        try:
+            for each in [pool.submit(one, number) for number in range(count)]:
+                each.result()
+        except BaseException:
+            done.over.set()  # the others go home too
+            raise
     return done
 
 
@@ -210,6 +219,8 @@ class _Listener:
 
         Raises `DataError` where it refuses, or stays away.
         """
+        if self.done.over.is_set():
+            raise DataError("the rehearsal was broken off.")
         until, why = time.monotonic() + PATIENCE_S, "it does not answer"
         while time.monotonic() < until:
             try:
@@ -230,8 +241,23 @@ class _Listener:
 def serve_and_rehearse(
     study: Study, count: int, seed: int, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsed:
-    """A rehearsal on a server of its own, whose answers go to `REHEARSAL` in the study's folder."""
-    store = Store.open(study.folder / REHEARSAL)
+    """A rehearsal on a server of its own, whose answers go to `REHEARSAL` in the study's folder, once it is whole.
+
+    It is open to all its listeners, whatever the study's entry and limit.
+    """
+    most = study.settings.most_raters
+    settings = dataclasses.replace(study.settings, entry="open", most_raters=max(most, count) if most else 0)
+    with tempfile.TemporaryDirectory(prefix=".earmark-", suffix=".part", dir=study.folder) as aside:
+        place = Path(aside) / REHEARSAL
+        done = _rehearsed(dataclasses.replace(study, settings=settings), place, count, seed, progress)
+        place.rename(study.folder / REHEARSAL)
+    return done
+
+
+def _rehearsed(
+    study: Study, place: Path, count: int, seed: int, progress: Callable[[int, int], None] | None
+) -> Rehearsed:
+    store = Store.open(place)
     try:
         began = datetime.now(UTC)
         app = create_app(

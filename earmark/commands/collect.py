@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,7 +13,7 @@ from earmark import console
 from earmark.commands.pool import pool
 from earmark.commands.ratings import agreement, export
 from earmark.commands.shared import SeedOption
-from earmark.errors import DataError
+from earmark.errors import ConfigError, DataError
 from earmark.web import listen
 
 if TYPE_CHECKING:
@@ -76,37 +78,42 @@ def serve(
 
     - `earmark collect serve study --host 0.0.0.0 --store postgresql://earmark@localhost/study`
     """
-    with console.progress() as progress:
-        progress.starting()
-        found, kept = _opened(study, store)
-        from earmark.collect.app import create_app
-        from earmark.collect.loudness import playable
-        from earmark.web.guard import is_loopback
+    for each in name or []:
+        if not re.fullmatch(r"[A-Za-z0-9.-]+", each):
+            raise ConfigError(f"--name {each}: expected a host's name alone, as study.example.org.")
+    with contextlib.ExitStack() as opened:
+        with console.progress() as progress:
+            progress.starting()
+            found, kept = _opened(study, store)
+            opened.callback(kept.close)
+            from earmark.collect.app import create_app
+            from earmark.collect.loudness import playable
+            from earmark.web.guard import is_loopback
 
-        listening = listen.listening(host, port)
-        port = listening.getsockname()[1]
-        found, silent = playable(found, progress)
-        token = _owner_token(study, owner_token)
-        app = create_app(
-            found,
-            kept,
-            owner_token=token,
-            names=[host, *(name or [])],
-            cookie=f"earmark-study-{port}",
-            public=not is_loopback(host),
-        )
-    console.show_problems(silent, "sounds that cannot be played")
-    at = listen.address(host, port)
-    invited = " (with an invitation: earmark collect invite)" if found.settings.entry == "invited" else ""
-    console.say(f"listeners: {at}{invited}")
-    console.say(f"owner: {at}owner?token={token}")
-    console.complain("Ctrl-C ends it.")
-    listen.run(app, listening)
+            token = _owner_token(study, owner_token)
+            found, silent = playable(found, progress)
+            listening = opened.enter_context(listen.listening(host, port))
+            port = listening.getsockname()[1]
+            app = create_app(
+                found,
+                kept,
+                owner_token=token,
+                names=[host, *(name or [])],
+                cookie=f"earmark-study-{port}",
+                public=not is_loopback(host),
+            )
+        console.show_problems(silent, "sounds that cannot be played")
+        at = listen.address(host, port)
+        invited = " (with an invitation: earmark collect invite)" if found.settings.entry == "invited" else ""
+        console.say(f"listeners: {at}{invited}")
+        console.say(f"owner: {at}owner?token={token}")
+        console.complain("Ctrl-C ends it.")
+        listen.run(app, listening)
 
 
 def _owner_token(folder: Path, given: str | None) -> str:
     """The owner's token: the given one, or the study's own, which stays the same from one start to the next."""
-    from earmark.files import write_text
+    from earmark.files import read_text, write_text
     from earmark.web.guard import new_token
 
     if given is not None:
@@ -115,7 +122,10 @@ def _owner_token(folder: Path, given: str | None) -> str:
     if not place.exists():
         write_text(place, new_token() + "\n")
         place.chmod(0o600)
-    return listen.token_for(place.read_text().strip(), "", f"{place}:")
+    token = read_text(place).strip()
+    if not listen.TOKEN.fullmatch(token):
+        raise DataError(f"{place}: holds no token. Delete it for a new one.")
+    return token
 
 
 @collect.command()
@@ -132,13 +142,17 @@ def invite(
 
     - `earmark collect invite study 20 --address https://study.example.org/ > invitations.txt`
     """
-    from urllib.parse import urlencode
+    from urllib.parse import urlencode, urlsplit
 
+    where = urlsplit(address)
+    if where.scheme not in ("http", "https") or not where.hostname or where.query or where.fragment:
+        raise ConfigError(f"--address {address}: expected where the study is served, as https://study.example.org/.")
     found, kept = _opened(study, store)
     from earmark.collect.flow import Flow
 
-    for token in Flow(found, kept).invite(count, label):
-        console.say(f"{address.rstrip('/')}/?{urlencode({'invite': token})}")
+    with contextlib.closing(kept):
+        for token in Flow(found, kept).invite(count, label):
+            console.say(f"{address.rstrip('/')}/?{urlencode({'invite': token})}")
 
 
 @collect.command()
@@ -161,7 +175,8 @@ def forget(
     found, kept = _opened(study, store)
     from earmark.collect.flow import Flow
 
-    console.say(str(Flow(found, kept).forget(rater, keep_ratings=keep_ratings)))
+    with contextlib.closing(kept):
+        console.say(str(Flow(found, kept).forget(rater, keep_ratings=keep_ratings)))
 
 
 @collect.command()

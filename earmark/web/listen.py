@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import re
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 QUIET = {"log_level": "warning", "access_log": False, "server_header": False}
+TOKEN = re.compile("[A-Za-z0-9_-]{8,}")
+"""What nobody guesses at once, and no address needs to escape."""
 ENDING_S = 1
 """Seconds that answers under way have when the server ends: a browser that has paused a sound would never let it."""
 
@@ -38,7 +42,7 @@ def token_for(token: str | None, host: str, option: str = "--token") -> str:
 
     if token is None:
         return "" if is_loopback(host) else new_token()
-    if not re.fullmatch("[A-Za-z0-9_-]{8,}", token):
+    if not TOKEN.fullmatch(token):
         raise ConfigError(f"{option} {token}: expected 8 letters, digits, - or _ at least. Leave it out for a new one.")
     return token
 
@@ -68,8 +72,13 @@ def run(app: ASGIApp, on: socket.socket) -> None:
     uvicorn = needs_uvicorn()
     config = uvicorn.Config(app, timeout_graceful_shutdown=ENDING_S, **QUIET)
     logging.getLogger("uvicorn.error").addFilter(_worth_telling)
-    with contextlib.suppress(KeyboardInterrupt):  # how a server ends
-        uvicorn.Server(config).run([on])
+    # uvicorn ends, and then raises the signal once more: what comes after this call is to be done all the same
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):  # how a server ends
+            uvicorn.Server(config).run([on])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:

@@ -1,0 +1,92 @@
+"""`earmark collect invite`, `forget`, `serve` and `rehearse` as commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import requests
+from studies import small_study
+from typer.testing import CliRunner
+
+from earmark.cli import app
+from earmark.collect.flow import Flow
+from earmark.collect.store import Store, store_of
+
+
+@pytest.fixture
+def study(tmp_path):
+    return small_study(tmp_path)
+
+
+def run(*arguments) -> str:
+    """What a command prints, or the one line that it is refused with."""
+    done = CliRunner().invoke(app, ["collect", *map(str, arguments)])
+    return done.stdout if done.exception is None else str(done.exception)
+
+
+def test_invitations_are_addresses_and_let_one_in_each(study):
+    lines = run("invite", study.folder, 3, "--address", "https://study.example.org/").split()
+    assert len(set(lines)) == 3
+    tokens = [re.fullmatch(r"https://study\.example\.org/\?invite=([\w-]+)", line)[1] for line in lines]
+    store = Store.open(store_of(study.folder))
+    flow = Flow(study, store)
+    assert len({flow.enter(invite=token)[0] for token in tokens}) == 3
+    assert flow.enter(invite=tokens[0])[0] == flow.enter(invite=tokens[0])[0]
+    store.close()
+
+
+@pytest.mark.parametrize("address", ["", "notanaddress", "http://h/?a=1", "ftp://h/", "https:///x"])
+def test_an_invitation_needs_an_address(study, address):
+    assert "expected where the study is served" in run("invite", study.folder, "--address", address)
+
+
+def test_forgetting_somebody_unknown_is_told(study):
+    assert "no rater has this id" in run("forget", study.folder, "nobody")
+
+
+def test_forgetting_says_what_is_gone(study):
+    store = Store.open(store_of(study.folder))
+    rater, _ = Flow(study, store).enter(platform={"PROLIFIC_PID": "person-1"})
+    store.close()
+    assert rater in run("forget", study.folder, "person-1")
+    assert "no rater has this id" in run("forget", study.folder, "person-1")
+
+
+@pytest.mark.parametrize("name", ["https://study.example.org", "host:443", ""])
+def test_a_name_is_a_host_alone(study, name):
+    assert "expected a host's name alone" in run("serve", study.folder, "--name", name)
+
+
+@pytest.mark.parametrize("token", [b"", b"q7#", b"\xff\xfe\xfd-secret"])
+def test_a_damaged_token_is_not_served_nor_shown(study, token):
+    (study.folder / "owner.token").write_bytes(token)
+    said = run("serve", study.folder, "--port", "0")
+    assert "owner.token" in said
+    assert not token or token.decode("latin-1") not in said
+
+
+def test_a_served_study_ends_with_all_answers_in_one_file(study):
+    command = [sys.executable, "-m", "earmark", "collect", "serve", str(study.folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
+        listeners, owner = (process.stdout.readline().split()[-1] for _ in range(2))
+        assert requests.post(f"{listeners}api/enter", json={"invite": "", "platform": {}}, timeout=30).ok
+        assert requests.get(owner, timeout=30).ok
+        assert requests.get(owner.partition("?")[0], timeout=30).status_code == 401
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM)
+    kept = store_of(study.folder)
+    assert (study.folder / "owner.token").stat().st_mode & 0o077 == 0
+    left = kept.with_name(kept.name + "-wal")
+    assert not left.exists() or not left.stat().st_size
+
+
+def test_a_rehearsal_that_fails_leaves_nothing(study):
+    for sound in study.collection.glob("*.wav"):
+        sound.unlink()
+    assert "sound" in run("rehearse", study.folder)
+    assert not [each for each in study.folder.iterdir() if "rehears" in each.name or each.name.startswith(".")]
