@@ -68,8 +68,8 @@ def main() -> int:
         more, less = values[:, 0, at], values[:, 1, at]
         gain = more - less
         print(
-            f"{measure}: {more.mean():.3f} with their ratings, {less.mean():.3f} without; difference {gain.mean():+.3f}, "
-            f"SD {gain.std(ddof=1):.3f}, above zero in {(gain > 0).sum()} of {given.seeds} seeds"
+            f"{measure}: {more.mean():.3f} with their ratings, {less.mean():.3f} without; difference "
+            f"{gain.mean():+.3f}, SD {gain.std(ddof=1):.3f}, above zero in {(gain > 0).sum()} of {given.seeds} seeds"
         )
     return 0
 

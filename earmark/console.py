@@ -135,13 +135,21 @@ def show_json(value: Any, to: Path | None) -> None:
         write_text(to, text)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Prints a table below its title, the first column to the left, the others to the right."""
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, fold: bool = False) -> None:
+    """Prints a table below its title, the first column to the left, the others to the right.
+
+    Where there is no room, the first column is broken over lines with `fold`, and the others without.
+    """
     if title:
         say(title)
     table = Table()
     for place, column in enumerate(columns):
-        table.add_column(Text(visible(column)), justify="right" if place else "left", no_wrap=not place)
+        table.add_column(
+            Text(visible(column)),
+            justify="right" if place else "left",
+            no_wrap=bool(place) == fold,
+            overflow="fold" if fold else "ellipsis",
+        )
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     out().print(table)
@@ -161,7 +169,12 @@ def number(value: Any, digits: int = 3) -> str:
     """A number as tables show it; "undefined" for None."""
     if value is None:
         return "undefined"
-    return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:z.{digits}f}" if isinstance(value, float) else f"{value:,}"
+
+
+def count(number: int, what: str) -> str:
+    """`1 page`, `2,000 pages`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def interval(bounds: Sequence[Any] | None) -> str:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import codecs
 import csv
 import fcntl
+import hashlib
 import io
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +49,12 @@ def check_columns(path: Path, found: Sequence[str], needed: Iterable[str]) -> No
         raise DataError(f"{path} line 1: column {twice[0]!r} stands twice. Rename one of them.")
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """The file's text without a byte-order mark. Raises `DataError` where it is not text of that encoding."""
+def read_text(path: Path, encoding: str = "") -> str:
+    """The file's text without a byte-order mark. Raises `DataError` where it is not text of that encoding.
+
+    Without one it is UTF-8 and can be nothing else; with one, "utf-8" too, its user can name another (--encoding).
+    """
+    may_name, encoding = bool(encoding), encoding or "utf-8"
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -62,9 +68,8 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
         at = error.start if isinstance(error, UnicodeDecodeError) else 0
         line = data.count(b"\n", 0, at) + 1
         found = f"byte 0x{data[at]:02x} is not {encoding}" if at < len(data) else f"is not {encoding}"
-        raise DataError(
-            f"{path} line {line}: {found}. Name the file's encoding (--encoding cp1252, say), or save it as UTF-8."
-        ) from error
+        advice = "Name the file's encoding (--encoding cp1252, say), or save it as UTF-8"
+        raise DataError(f"{path} line {line}: {found}. {advice if may_name else 'Save it as UTF-8'}.") from error
 
 
 class _Lines:
@@ -112,10 +117,11 @@ def _header(text: str, delimiter: str) -> list[str]:
 
 
 def read_table(
-    path: Path, needed: Iterable[str] = (), *, encoding: str = "utf-8"
+    path: Path, needed: Iterable[str] = (), *, encoding: str = ""
 ) -> tuple[list[str], list[Row], list[Problem]]:
     """The columns, the rows, and a `Problem` for each row that could not be read; blank rows are passed over.
 
+    The encoding is as in `read_text`.
     The separator is the one of `,`, `;` and tab that splits the header into most columns. Raises `DataError`
     where the file is missing, empty, not of the encoding, or lacks a needed column.
     """
@@ -210,14 +216,18 @@ def folder_alone(folder: Path, busy: EarmarkError) -> Iterator[None]:
 def writing_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` to fill; it takes the place of `path` when the block ends without an error.
 
-    Raises `DataError` where `path` is there and not an empty folder, or nothing can be written there.
+    What a killed process left of a folder of that name is removed. Raises `DataError` where `path` is there and not an
+    empty folder, or nothing can be written there.
     """
     check_new_folder(path)
+    prefix = f".earmark-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:8]}-"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".earmark-", suffix=".part", dir=path.parent))
+        _remove_left_overs(path.parent, prefix)
+        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PART, dir=path.parent))
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}). Name another place.") from error
+    held = _held(aside)
     try:
         yield aside
         aside.chmod(0o777 & ~umask())
@@ -228,6 +238,41 @@ def writing_folder(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if held is not None:
+            os.close(held)
+
+
+PART = ".part"
+"""How the name of what is not whole yet ends."""
+LEFT_S = 60.0
+"""Seconds without a change after which a folder that nobody holds is a left-over: it is made before it is held."""
+
+
+def _held(folder: Path) -> int | None:
+    """The folder, open and locked until it is closed or the process ends; None where another holds it, or none can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _remove_left_overs(parent: Path, prefix: str) -> None:
+    """Removes the folders of that prefix that no process holds any more."""
+    for each in parent.glob(f"{prefix}*{PART}"):
+        held = _held(each)
+        if held is None:
+            continue
+        try:
+            if time.time() - os.fstat(held).st_mtime > LEFT_S:
+                shutil.rmtree(each, ignore_errors=True)
+        finally:
+            os.close(held)
 
 
 def write_text(path: Path, text: str) -> None:

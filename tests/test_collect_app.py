@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import os
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +17,12 @@ import soundfile
 from starlette.testclient import TestClient
 from studies import TOKEN, small_study, tone
 
-from earmark.collect import loudness, sound_check
+from earmark.collect import app as app_module
+from earmark.collect import sound_check
 from earmark.collect.app import create_app
 from earmark.collect.flow import Flow
 from earmark.collect.loudness import level, matched, playable
-from earmark.collect.store import Store
+from earmark.collect.store import Store, StoreError
 from earmark.collect.study import Settings
 from earmark.errors import DataError
 
@@ -92,7 +95,7 @@ def test_from_the_door_to_the_code(client, study):
     assert state == {"step": "qualification", "number": 1, "pages": 4, "done": 0, "code": "", "url": ""}
     page = client.get("/api/pages/1").json()
     assert set(page) == {"number", "of", "text", "items", "submitted"}
-    assert set(page["items"][0]) == {"id", "duration_s", "rating", "heard", "played_s", "plays"}
+    assert set(page["items"][0]) == {"id", "duration_s", "rating", "heard", "played_s", "plays", "playable"}
     state = finish(client, state)
     assert (state["step"], state["done"], len(state["code"])) == ("done", 4, 12)
     assert client.get("/api/state").json() == state
@@ -181,6 +184,16 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(client):
     assert "secure" not in told  # over http it would never come back
     over_tls = TestClient(client.app, base_url="https://127.0.0.1").post("/api/enter", json={})
     assert "; secure" in over_tls.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize(("base", "secure"), [(LOCAL, False), ("https://127.0.0.1", True)])
+def test_the_owners_cookie_is_as_safe_as_a_raters(app, base, secure):
+    """By the scheme that uvicorn tells: a header that anybody can send changes nothing."""
+    for claimed in ({}, {"x-forwarded-proto": "https"}, {"x-forwarded-proto": "http"}):
+        browser = TestClient(app, base_url=base, headers=claimed)
+        raters = browser.post("/api/enter", json={}).headers["set-cookie"].lower()
+        owners = browser.get("/owner", params={"token": TOKEN}, follow_redirects=False).headers["set-cookie"].lower()
+        assert [("; secure" in each) for each in (raters, owners)] == [secure, secure]
 
 
 def test_pages_of_other_sites_neither_write_nor_read(client):
@@ -309,6 +322,17 @@ HOSTILE = [
     {"rating": 140},
     {"rating": -1},
     {"rating": "NaN"},
+    {"rating": "50"},
+    {"rating": True},
+    {"rated_s": "1"},
+    {"rated_s": True},
+    {"heard": {"plays": "1"}},
+    {"heard": {"plays": True}},
+    {"heard": {"seeks": False}},
+    {"heard": {"played_s": True}},
+    {"heard": {"first_play_s": "0"}},
+    {"heard": {"covered": [["0", 1]]}},
+    {"heard": {"covered": [[False, True]]}},
     {"rating": None},
     {"rating": 50.55},
     {"rating": [50]},
@@ -436,7 +460,7 @@ def test_sounds_of_the_check_have_ranges_and_wrong_ones_are_refused(client):
     assert client.get("/api/sound-check/volume", headers={"range": "bytes=99999999-"}).status_code == 416
     for path in ("side/-1", f"side/{sound_check.MOST_ROUNDS}", "other/0", "side/x"):
         assert client.get(f"/api/sound-check/{path}").status_code == 422
-    for wrong in ([0] * 9, [-1], ["x"], [100]):
+    for wrong in ([0] * 9, [-1], ["x"], [100], ["0"], [True], [0.5]):
         assert client.post("/api/sound-check/answers", json={"answers": wrong}).status_code == 422
 
 
@@ -491,17 +515,176 @@ def test_the_waveform_fills_its_height(client):
         assert client.get(f"/api/items/{item['id']}/peaks", params=wrong).status_code == 422
 
 
-def test_a_clip_that_is_away_is_asked_for_again_later(client, study, monkeypatch):
+def test_nothing_of_a_clips_headers_tells_which_file_it_is(app, client):
+    """Tags and dates of files that were made one after the other follow their order."""
+    tags = {}
+    for browser in (client, TestClient(app, base_url=LOCAL)):
+        begin(browser)
+        item = browser.get("/api/pages/1").json()["items"][0]["id"]
+        answer = browser.get(f"/api/items/{item}/sound")
+        assert "last-modified" not in answer.headers
+        tags[item] = answer.headers["etag"]
+        assert answer.headers["etag"] == f'"{item}-{len(answer.content):x}"'
+        part = browser.get(f"/api/items/{item}/sound", headers={"range": "bytes=0-3", "if-range": tags[item]})
+        assert part.status_code == 206
+        for since in ("Wed, 21 Oct 2065 07:28:00 GMT", ""):
+            dated = browser.get(f"/api/items/{item}/sound", headers={"range": "bytes=0-3", "if-range": since})
+            assert dated.status_code == 200
+            assert browser.get(f"/api/items/{item}/sound", headers={"if-modified-since": since}).status_code == 200
+    assert len(set(tags.values())) == 2
+
+
+# Sounds that vanish
+
+
+def taking(study, store, capsys):
+    """A rater at the first page, the owner, and how the page stands before anything happens."""
+    client = served(study, store)
     begin(client)
-    monkeypatch.setattr(loudness, "kept", lambda *_: None)
+    page = client.get("/api/pages/1").json()
+    assert all(item["playable"] for item in page["items"])
+    assert capsys.readouterr().err == ""
+    return client, TestClient(client.app, base_url=LOCAL, headers=OWNER), page["items"]
 
-    def away(*_):
-        raise DataError("/secret/path.wav: gone")
 
-    monkeypatch.setattr(loudness, "matched", away)
-    answer = client.get("/api/pages/1")
-    assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
-    assert "secret" not in answer.text
+def replaced(path) -> None:
+    tone(path, 0.7, 2_000)
+
+
+def same_size_another_time(path) -> None:
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))
+
+
+def no_sound(path) -> None:
+    path.write_text("no sound")
+
+
+@pytest.mark.parametrize("gone", [lambda path: path.unlink(), replaced, same_size_another_time, no_sound])
+def test_a_sound_that_vanishes_is_told_once_and_raters_go_on_without_it(tmp_path, store, capsys, gone):
+    study = small_study(tmp_path, tasks=1, size=2)
+    client, owner, items = taking(study, store, capsys)
+    gone(tmp_path / "sounds" / "tone1.wav")
+    shown = client.get("/api/pages/1")
+    found = {item["id"]: item["playable"] for item in shown.json()["items"]}
+    assert sorted(found.values()) == [False, True]
+    silent, other = sorted(found, key=lambda each: found[each])
+    for method, path, body in (
+        ("GET", "sound", None),
+        ("GET", "peaks", None),
+        ("PUT", "heard", {"view": "v", "covered": [[0, 0.1]]}),
+    ):
+        answer = client.request(method, f"/api/items/{silent}/{path}", json=body)
+        assert answer.status_code == 410
+        assert answer.json() == {"detail": "this sound cannot be played, and its rating is not asked."}
+    told = capsys.readouterr().err
+    assert (told.count("tone1.wav"), told.count("\n")) == (1, 1)
+    assert client.post("/api/pages/1/submit").status_code == 409  # the other one is asked
+    (item,) = (item for item in items if item["id"] == other)
+    hear(client, item)
+    assert rate(client, item).status_code == 200
+    assert rate(client, {"id": silent}, heard={"covered": [[0, 0.4]]}).status_code == 422  # nobody has heard it
+    assert client.post("/api/pages/1/submit").json()["step"] == "done"
+    assert owner.get("/api/owner/progress").json()["progress"]["silent"] == {"tone1.wav": 1}
+    assert len(rows_of(owner.get("/api/owner/export"))) == 1
+
+
+def test_an_answer_to_a_sound_that_was_heard_before_it_vanished_is_kept(tmp_path, store, capsys):
+    study = small_study(tmp_path, tasks=1, size=1)
+    client, _, (item,) = taking(study, store, capsys)
+    hear(client, item)
+    (tmp_path / "sounds" / "tone0.wav").unlink()
+    assert rate(client, item, heard={"covered": [[0, 0.4]]}).status_code == 200
+    assert client.post("/api/pages/1/submit").json()["step"] == "done"
+    assert len(Flow(study, store).ratings()) == 1
+
+
+def test_a_sound_that_comes_back_as_it_was_is_asked_of_who_comes_then(tmp_path, store, capsys):
+    study = small_study(tmp_path, tasks=1, size=1)
+    client, _, _ = taking(study, store, capsys)
+    path = tmp_path / "sounds" / "tone0.wav"
+    path.rename(tmp_path / "away.wav")
+    assert not client.get("/api/pages/1").json()["items"][0]["playable"]
+    (tmp_path / "away.wav").rename(path)
+    assert not client.get("/api/pages/1").json()["items"][0]["playable"]  # what was said stays said
+    late = TestClient(client.app, base_url=LOCAL)
+    begin(late)
+    assert late.get("/api/pages/1").json()["items"][0]["playable"]
+
+
+@pytest.mark.parametrize("samples", [1, 4, 17, 48])
+def test_a_clip_of_a_few_samples_can_be_heard_to_its_end(tmp_path, store, samples):
+    study = small_study(tmp_path, tasks=1, size=1)
+    soundfile.write(tmp_path / "sounds" / "tone0.wav", np.full(samples, 0.1), 48_000)
+    client = served(study, store)
+    begin(client)
+    item = client.get("/api/pages/1").json()["items"][0]
+    assert item["duration_s"] == pytest.approx(samples / 48_000)
+    told = {"view": "v", "covered": [[0, round(item["duration_s"], 6)]], "played_s": 0.0}  # as the page rounds
+    assert client.put(f"/api/items/{item['id']}/heard", json=told).json() == {"heard": 1.0}
+    assert rate(client, item).status_code == 200
+
+
+# What the store's troubles tell
+
+
+def test_a_rater_never_reads_where_answers_are_kept(study, store, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(app_module, "RATERS_S", 0.05)
+    client = served(study, store)
+    begin(client)
+    item = client.get("/api/pages/1").json()["items"][0]
+    hear(client, item)
+    other = sqlite3.connect(tmp_path / "study.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    asked = (
+        lambda: rate(client, item),
+        lambda: hear_answer(client, item),
+        lambda: client.post("/api/enter", json={"invite": "x"}),
+    )
+    for ask in asked:
+        answer = ask()
+        assert answer.json() == {"detail": "Your answer could not be stored just now. Try again."}
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        told = capsys.readouterr().err
+        assert str(tmp_path / "study.db") in told
+        assert (told.count("\n"), "locked" in told) == (1, True)
+    assert client.get("/api/state").status_code == 200  # reading goes on
+    other.execute("ROLLBACK")
+    other.close()
+    assert rate(client, item).status_code == 200
+
+
+def hear_answer(client, item):
+    return client.put(f"/api/items/{item['id']}/heard", json={"view": "w", "covered": [[0, 0.1]]})
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (StoreError("postgresql://me@secret.host/db: gone\nfar", 503), 503, "The study cannot be reached just now."),
+        (StoreError("/secret/study.db: changed", 409), 409, "Someone else changed this at the same moment."),
+        (DataError("/secret/sounds: cannot be read"), 503, "This cannot be done just now."),
+    ],
+)
+def test_no_route_tells_a_path(study, store, monkeypatch, capsys, error, status, said):
+    client = served(study, store)
+    begin(client)
+
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr(Flow, "rater", broken)
+    for path in ("/api/state", "/api/pages/1", "/api/items/a/sound", "/api/items/a/peaks", "/api/sound-check/volume"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()) == (status, {"detail": f"{said} Try again."}), path
+        assert "secret" in (told := capsys.readouterr().err)
+        assert told.count("\n") == 1
+
+
+def test_a_study_whose_store_can_only_be_read_is_not_served(study, store):
+    with store.reading() as connection:
+        connection.exec_driver_sql("PRAGMA query_only=1")
+    with pytest.raises(StoreError, match="Let this user write"):
+        create_app(study, store, owner_token=TOKEN)
 
 
 # Loudness

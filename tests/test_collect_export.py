@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import shutil
+import sqlite3
+import struct
+import subprocess
+import sys
+import termios
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +27,7 @@ from earmark.collect.export import LAYOUTS, export
 from earmark.collect.flow import Flow
 from earmark.collect.plan import Plan
 from earmark.collect.pool import make_study
-from earmark.collect.sources import against, counted, read_source
+from earmark.collect.sources import counted, explained, read_source, shown_id
 from earmark.collect.store import GivenRating, Store, store_of
 from earmark.collect.study import Settings, Study
 from earmark.collect.told import GivenAnswer, Heard
@@ -27,6 +38,7 @@ from earmark.data.rows import guarded, unguarded
 from earmark.data.soundscapes import generate
 from earmark.errors import ConfigError, DataError
 from earmark.files import read_table
+from earmark.measure.agreement import agreement
 from earmark.relevance import Rating
 
 NASTY = (
@@ -128,16 +140,94 @@ def test_how_an_answer_came_about_stands_in_its_row():
     )  # fmt: skip
 
 
-def test_ratings_that_the_collection_no_longer_explains_are_left_out_and_told(tmp_path):
+def test_what_was_shown_and_the_collection_has_not_is_added_to_it(tmp_path):
     found = collection(tmp_path / "c")
-    ratings = [Rating("c0#1", "c0", 1), Rating("c9#1", "c0", 1), Rating("c0#1", "c9", 1), Rating("c1#1", "c1", 1)]
-    kept, problems = against(found, ratings, {"c0#1": "rain", "c1#1": "a cat"})
-    assert kept == ratings[:1]
-    assert [problem.what for problem in problems] == [
-        "no caption 'c9#1'; its 1 ratings are left out.",
-        "no clip 'c9'; its 1 ratings are left out.",
-        "caption 'c1#1' has other words than were shown; its 1 ratings are left out.",
+    answers = [
+        given(caption_id="c0#1", clip_id="c0", text="rain"),
+        given(caption_id="c1#1", clip_id="c1", text="a cat"),
+        given(caption_id="c1#1", clip_id="c1", text="a dog", rater_id="r2"),
+        given(caption_id="c1#1", clip_id="c2", text="a cat", group="TN"),
+        given(caption_id="mine", clip_id="c0", text="my words", group="TN"),
+        given(caption_id="mine", clip_id="new", text="my words", path="sounds/new.wav", group="TP"),
+        given(caption_id="nobody's", clip_id="c0", text="of no clip", group=""),
     ]
+    whole, ratings, notes = explained(found, answers)
+    cat = shown_id("c1#1", "a cat")
+    assert [(r.caption_id, r.clip_id) for r in ratings] == [
+        ("c0#1", "c0"), (cat, "c1"), ("c1#1", "c1"), (cat, "c2"), ("mine", "c0"), ("mine", "new"), ("nobody's", "c0"),
+    ]  # fmt: skip
+    assert whole.captions == [*found.captions, Caption(cat, "c1", "a cat"), Caption("mine", "new", "my words")]
+    assert whole.clips == [*found.clips, Clip("new", "sounds/new.wav", "added")]
+    assert len(found.captions) == len(found.clips) == 3
+    assert notes == [
+        f"caption 'c1#1' has other words than were shown: those are caption {cat!r} (2 ratings).",
+        "no caption 'mine' in the collection: it is added (2 ratings).",
+        "no clip 'new' in the collection: it is added.",
+        'no caption "nobody\'s" in the collection, and no clip is its own: it is not added (1 rating).',
+    ]
+
+
+@pytest.mark.parametrize("edited", ["pool.csv", "captions.csv"])
+def test_ratings_of_edited_words_stay_with_the_words_that_were_shown(tmp_path, app, edited):
+    """The owner corrects a caption in the study before people are asked, or in the collection after."""
+    settings = Settings(qualify=0, check_every=0, pages_a_rater=3, raters_a_page=5)
+    own = generate(tmp_path / "sounds", clips=12)
+    study = make_study(own, tmp_path / "study", Plan(captions=3, similar=0, random=2, page=3, study=settings))
+    caption = study.of_kind("task")[0]
+    mine = 2 * sum(len(page.items) for page in study.of_kind("task") if page.caption_id == caption.caption_id)
+    file = (study.folder if edited == "pool.csv" else own.root) / edited
+    words = {True: caption.text, False: "Words of another kind"}
+
+    def edit() -> None:
+        file.write_text(file.read_text().replace(caption.text, words[False]))
+        assert words[False] in file.read_text()
+
+    if edited == "pool.csv":
+        edit()
+    store, clock = Store.open(store_of(study.folder)), [datetime(2026, 1, 1, tzinfo=UTC)]
+    flow = Flow(Study.read(study.folder), store, now=lambda: clock[0])
+    for number in (0, 3):
+        answer(flow, clock, number)
+    store.close()
+    if edited == "captions.csv":
+        edit()
+    code, out, _ = run(app, "export", study.folder, "--to", tmp_path / "rated")
+    assert code == 0
+    assert "has other words than were shown: those are caption" in out
+    assert f"({mine} ratings)" in out
+    found = Collection.read(tmp_path / "rated")
+    assert (len(found.ratings), found.problems) == (2 * sum(len(page.items) for page in study.pages), [])
+    shown = words[edited == "captions.csv"]
+    new = {each.caption_id: each for each in found.captions}[shown_id(caption.caption_id, shown)]
+    assert new.text == shown
+    assert sum(rating.caption_id == new.caption_id for rating in found.ratings) == mine
+    assert run(app, "agreement", study.folder)[0] == 0
+
+
+def test_ratings_of_a_caption_of_no_clip_stand_in_tables_and_are_told_beside_a_collection(answered, tmp_path, app):
+    place = tmp_path / "study"
+    shutil.copytree(answered.folder, place)
+    (place / "study.toml").write_text(
+        (place / "study.toml").read_text().replace('path = "../sounds"', f'path = "{tmp_path / "sounds"}"')
+    )
+    shutil.copytree(answered.collection, tmp_path / "sounds")
+    gone = next(rating.caption_id for rating in read_source(answered.folder).ratings)
+    pool = (place / "study.db").read_bytes()
+    with sqlite3.connect(place / "study.db") as base:
+        base.execute("UPDATE given SET caption_id = 'strange' WHERE caption_id = ?", [gone])
+        base.execute("UPDATE items SET \"group\" = '' WHERE \"group\" = 'TP'")
+    assert pool
+    every = read_source(place)
+    strange = sum(rating.caption_id == "strange" for rating in every.ratings)
+    assert strange
+    code, _, _ = run(app, "export", place, "--to", tmp_path / "r.csv", "--layout", "ratings")
+    assert code == 0
+    assert len(read_table(tmp_path / "r.csv")[1]) == len(every.ratings)
+    code, out, err = run(app, "export", place, "--to", tmp_path / "rated")
+    assert code == 1
+    assert f"no caption 'strange': {strange} ratings left out. Tables have them (--layout ratings)." in err
+    assert f"{len(every.ratings) - strange} ratings" in out
+    assert Collection.read(tmp_path / "rated").problems == []
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +235,7 @@ def answered(tmp_path_factory) -> Study:
     """A study that five raters went through: one fails the checks, one leaves in the middle of a page."""
     place = tmp_path_factory.mktemp("answered")
     settings = Settings(qualify=0, check_every=1, pages_a_rater=3, raters_a_page=5)
-    plan = Plan(captions=4, similar=0, random=2, page=3, study=settings, own_low=50, other_high=50)
+    plan = Plan(captions=4, similar=0, random=2, page=3, study=settings)
     study = make_study(generate(place / "sounds", clips=30), place / "study", plan)
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     store = Store.open(store_of(study.folder))
@@ -207,7 +297,7 @@ def test_raters_who_fail_the_checks_are_left_out_by_choice_and_counted(answered,
         app, "export", answered.folder, "--to", tmp_path / "r.csv", "--layout", "ratings", "--without", "failed"
     )
     assert code == 0
-    assert "of 1 raters who failed the checks" in out
+    assert "of 1 rater who failed the checks" in out
     _, rows, _ = read_table(tmp_path / "r.csv")
     assert len(rows) == len(passed.ratings)
     assert gone.isdisjoint(row.cells["rater_id"] for row in rows)
@@ -230,6 +320,80 @@ def test_agreement_of_a_study_names_who_failed(answered, tmp_path, app):
     assert told["agreement"]["all"]["raters"] == 5
     assert told["needed"]["for_widths"][0]["wanted"] == 7
     assert {"group TP", "group TN"} <= set(told["agreement"])
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("more", [[], ["--all"]])
+def test_agreement_can_be_read_on_a_narrow_terminal(answered, tmp_path, width, more):
+    """Every number is whole, and no line is longer than the terminal but those of reasons, which it breaks itself."""
+    found = collection(tmp_path / "c", ("rain", "a dog", "wind"))
+    long = "a rater of a very long name, as platforms give them, 0123456789abcdef0123456789abcdef"
+    found.ratings += [Rating("c0#1", f"c{at}", 100.0, "C15", long) for at in range(3)]
+    found.clips = [replace(clip, split="a split of a long name, even longer") for clip in found.clips]
+    found.write()
+    for source in (answered.folder, found.root):
+        told = on_terminal(width, "collect", "agreement", source, *more)
+        tables = [line for line in told if line[:1] in "┏┃┡│└"]
+        assert len(tables) > 20
+        assert max(map(len, told)) <= width
+        assert "…" not in "".join(tables)
+        assert any(re.search(r"│ -?\d\.\d{3} \[-?\d\.\d{3}, -?\d\.\d{3}\] │", line) for line in tables)
+    piped = subprocess.run([*EARMARK, "collect", "agreement", str(found.root)], capture_output=True, text=True)
+    assert long in piped.stdout
+    assert "…" not in piped.stdout
+
+
+EARMARK = [sys.executable, "-c", "from earmark.cli import main; main()"]
+
+
+def on_terminal(width: int, *arguments: object) -> list[str]:
+    """The lines that a terminal of so many columns is given."""
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    more = {"COLUMNS": str(width), "TERM": "xterm"}
+    running = subprocess.Popen(
+        [*EARMARK, *map(str, arguments)], stdin=writer, stdout=writer, stderr=subprocess.DEVNULL, env=os.environ | more
+    )
+    os.close(writer)
+    data = b""
+    with contextlib.suppress(OSError):  # Linux tells the end so
+        while part := os.read(reader, 1 << 16):
+            data += part
+    os.close(reader)
+    assert running.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", data.decode())
+    return [line for line in text.replace("\r", "").split("\n") if line[:1] in ("┏", "┃", "┡", "│", "└")]
+
+
+@pytest.mark.parametrize("width", ["0", "-1", "nan", "inf", "1e-300", "1e9"])
+def test_a_width_that_is_none_is_refused_in_one_line_before_the_work(tmp_path, app, width):
+    with pytest.raises(ConfigError, match=r"^--width .+; expected 0\.1 to 99\.$"):
+        run(app, "agreement", tmp_path / "nothing", f"--width={width}")
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign(tmp_path, app):
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        ratings = [[float(rng.integers(0, 101)) for _ in range(2)] for _ in range(60)]
+        answers = [
+            Rating(f"t{u}", f"c{u}", value, rater_id=r)
+            for u, pair in enumerate(ratings)
+            for r, value in zip("ab", pair, strict=True)
+        ]
+        if -0.0005 < agreement(answers, replicates=1).alpha < 0:
+            break
+    rows = "".join(f"{a.caption_id},{a.clip_id},{a.rating:g},{a.rater_id}\n" for a in answers)
+    (tmp_path / "r.csv").write_text("caption_id,clip_id,rating,rater_id\n" + rows)
+    _, out, _ = run(app, "agreement", tmp_path / "r.csv")
+    assert "0.000 [" in out
+    assert "-0.000" not in out
+
+
+def test_one_raters_repeated_answers_are_told_from_agreement(tmp_path, app):
+    rows = "".join(f"t{u},c{u},{10 * u + k},a\n" for u in range(6) for k in range(2))
+    (tmp_path / "r.csv").write_text("caption_id,clip_id,rating,rater_id\n" + rows)
+    _, out, _ = run(app, "agreement", tmp_path / "r.csv")
+    assert "note: One rater: α is of their repeated answers, and says nothing of agreement with others." in out
 
 
 def test_a_study_that_nobody_answered_is_refused_in_one_line(answered, tmp_path):

@@ -722,3 +722,38 @@ def test_the_api_describes_itself_on_a_page_of_its_own(browser, plain):
     with visiting(browser, plain) as page:
         page.goto("/api")
         page.get_by_role("heading", name="PUT /api/items/{item_id}/rating").wait_for()
+
+
+ASKED_OR_NOT = """(at) => {
+    const row = document.querySelectorAll('.row')[at];
+    return row.innerText.includes('You are not asked') || row.querySelector('.scale input').ariaDisabled === 'false';
+}"""
+
+
+def test_a_page_whose_sound_vanished_goes_on_without_it(browser, tmp_path):
+    settings = Settings(qualify=0, check_every=0, pages_a_rater=2, raters_a_page=1000)
+    study = small_study(tmp_path, tasks=2, size=2, settings=settings)
+    with site_of(study, tmp_path) as served, visiting(browser, served) as page:
+        begin(page)
+        (tmp_path / "sounds" / "tone1.wav").rename(tmp_path / "away.wav")
+        asked = []
+        for number in (1, 2):
+            row(page, number).locator(".play").click()
+            page.wait_for_function(ASKED_OR_NOT, arg=number - 1)
+            if "not asked" not in row(page, number).inner_text():
+                rate(page, number, 40)
+                asked.append(number)
+        assert len(asked) == 1
+        assert row(page, 3 - asked[0]).locator(".play").is_disabled()
+        button(page, "Next").click()
+        page.get_by_text("Page 2 of 2").wait_for()
+        page.reload()
+        page.get_by_text("cannot be played. You are not asked").wait_for()
+        left = 1 if "not asked" not in row(page, 1).inner_text() else 2
+        hear(page, left)
+        rate(page, left, 30)
+        button(page, "Finish").click()
+        page.get_by_role("heading", name="Thank you").wait_for()
+        page.goto(f"/owner?token={TOKEN}")
+        page.get_by_text("Sounds that cannot be played").first.wait_for()
+        assert page.get_by_text("tone1.wav").count()

@@ -175,7 +175,8 @@ def test_files_of_other_lengths_do_not_fold_though_they_begin_alike():
     prints = _prints({"a": rustle(12.0), "b": rustle(12.0)})
     assert len(folded([hit("a", 12.0), hit("b", 12.2)], prints)) == 1
     assert len(folded([hit("a", 12.0), hit("b", 60.0)], prints)) == 2
-    assert len(folded([hit("a", 3600.0), hit("b", 3610.0)], prints)) == 1
+    assert len(folded([hit("a", 3600.0), hit("b", 3673.0)], prints)) == 1  # 2 % of the longer one are 73.5 s
+    assert len(folded([hit("a", 3600.0), hit("b", 3674.0)], prints)) == 2
 
 
 def test_folding_again_keeps_what_was_folded():

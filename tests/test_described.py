@@ -69,6 +69,11 @@ def test_a_row_means_a_file_by_its_path_or_its_end(tmp_path, value, file):
     assert found(tmp_path, [value], ["/s/a/kick.wav", "/s/b/kick.wav", "/s/a/snare.wav"]) == {value: file}
 
 
+def test_a_bare_name_and_a_path_of_another_folder_may_mean_one_file(tmp_path):
+    told = found(tmp_path, ["snare.wav", "elsewhere/snare.wav"], ["/s/a/snare.wav"])
+    assert set(told.values()) == {"/s/a/snare.wav"}
+
+
 def test_paths_start_from_the_tables_folder_and_from_each_folder_that_was_indexed(tmp_path):
     near = str(tmp_path / "a" / "x.wav")
     files = [near, "/s/b/x.wav", "/t/c/x.wav"]

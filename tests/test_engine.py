@@ -148,6 +148,13 @@ def test_scores_fall_and_other_regions_overlap_none(engine, more):
         assert all(one[1] <= other[0] for one, other in pairwise(regions))
 
 
+def test_four_other_regions_are_shown_and_may_begin_where_one_ends(tmp_path):
+    towards, other = vector_of("a dog"), vector_of("x")
+    vectors = [other if place % 2 else towards + 0.01 * place * other for place in range(13)]
+    (hit,) = made(tmp_path / "index", of_file(0, vectors)).search(Query("a dog", keywords=False)).hits
+    assert [each.start_s for each in (hit.best, *hit.others)] == [0, 10, 20, 30, 40]
+
+
 def test_the_limit_holds_and_may_be_beyond_all(engine):
     assert len(engine.search(Query("a dog", limit=7)).hits) == 7
     assert len(engine.search(Query("a dog", limit=1000)).hits) == 120
@@ -430,6 +437,20 @@ def test_files_that_carry_the_excluded_words_are_out(tmp_path):
     assert set(range(0, 20, 4)) - kept == {4}
 
 
+def test_a_name_brings_nothing_back_that_sounds_like_what_is_excluded(tmp_path):
+    engine = made(tmp_path / "index", [*many(20), *of_file(99, [vector_of("rain")], words="thunder")])
+    found = [engine.search(Query("thunder", without=without, limit=0)).hits for without in ("", "rain")]
+    assert [f"{99:032x}" in {hit.file_id for hit in hits} for hits in found] == [True, False]
+
+
+def test_what_sounds_more_like_what_is_excluded_is_near_nothing(tmp_path):
+    at = two_kinds(tmp_path).view()
+    asked = wanted(at.sample, [vector_of("a dog")], vector_of("rain"))
+    near = at.nearest(asked, "", 0)
+    assert set(near.order) == {each for each, score in near.scores.items() if score > nearest.NOT_AT_ALL}
+    assert 0 < len(near.order) < 100
+
+
 def test_scores_with_something_excluded_are_differences_of_standardised_cosines():
     rng = np.random.default_rng(0)
     vectors, towards, away = unit(rng.standard_normal((50, DIM))), vector_of("a"), vector_of("b")
@@ -437,6 +458,15 @@ def test_scores_with_something_excluded_are_differences_of_standardised_cosines(
     found = wanted(vectors, [towards], away).scores(vectors)
     expected = np.where((z_away > 0) & (z_away > z), -np.inf, z - np.maximum(z_away, 0))
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_directions_rank_windows_as_their_scores_do():
+    vectors = unit(np.random.default_rng(2).standard_normal((300, DIM)))
+    asked = wanted(vectors, [vector_of("a")], vector_of("b"))
+    scores, hears = asked.scores(vectors), vectors @ asked.away > asked.usual[1][0]
+    for direction, some in zip(asked.directions, (~hears, hears & np.isfinite(scores)), strict=True):
+        assert some.sum() > 20
+        np.testing.assert_array_equal(np.argsort(vectors[some] @ direction), np.argsort(scores[some]))
 
 
 # Near-duplicates
@@ -646,6 +676,9 @@ def test_partitions_are_made_anew_when_the_index_has_outgrown_them(tmp_path, mon
     monkeypatch.setattr(ranking, "PARTITION", 50)
     engine = made(tmp_path / "index", many(150))
     before = ranking.partitions(engine.store.windows)
+    engine.store.commit(table_of([{**row, "file_id": f"b{row['file_id'][1:]}"} for row in many(100, seed=8)]))
+    prepare(engine.store)
+    assert ranking.partitions(engine.store.windows) == before
     engine.store.commit(table_of([{**row, "file_id": f"a{row['file_id'][1:]}"} for row in many(900, seed=9)]))
     prepare(engine.store)
     assert ranking.partitions(engine.store.windows) > ranking.OUTGROWN * before

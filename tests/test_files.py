@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,9 @@ def test_a_row_that_cannot_be_read_costs_that_row_only(tmp_path: Path, bad: str)
 def test_another_encoding_is_named_with_its_line_or_read_when_told(tmp_path: Path) -> None:
     path = table(tmp_path, "id,text\r\n1,rain\r\n2,Bär\r\n".encode("cp1252"))
     with pytest.raises(DataError, match=r"line 3: byte 0xe4 is not utf-8\. Name the file's encoding \(--encoding"):
-        read_table(path)
+        read_table(path, encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 3: byte 0xe4 is not utf-8\. Save it as UTF-8\.$"):
+        read_table(path)  # of a command that has no such option
     assert cells(path, encoding="cp1252") == [{"id": "1", "text": "rain"}, {"id": "2", "text": "Bär"}]
     with pytest.raises(DataError, match="'klingon' is not known"):
         read_text(path, "klingon")
@@ -161,3 +165,33 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is there already"):
         fill(False)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_what_a_killed_process_left_of_a_folder_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from earmark.files import write_text, writing_folder
+with writing_folder(Path(sys.argv[1])) as aside:
+    write_text(aside / "a", "x")
+    print(aside, flush=True)
+    time.sleep(60)
+"""
+    made = []
+    for name in ("new", "new", "other"):
+        running = subprocess.Popen([sys.executable, "-c", code, tmp_path / name], stdout=subprocess.PIPE, text=True)
+        made.append((running, Path(running.stdout.readline().strip())))
+    try:
+        for place in (0, 2):
+            made[place][0].kill()
+            made[place][0].wait()
+        for _, aside in made:
+            os.utime(aside, (0, 0))
+        with writing_folder(tmp_path / "new") as aside:
+            left = [each.exists() for _, each in made]
+            assert left == [False, True, True]  # removed; at work still; of another name
+    finally:
+        for running, _ in made:
+            running.kill()
+            running.wait()
+            running.stdout.close()

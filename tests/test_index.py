@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import tomllib
+from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from earmark.model.dual_encoder import DualEncoder
 from earmark.search import index as module
 from earmark.search import opening, reading, store
 from earmark.search.index import Built, build, forget
+from earmark.search.plan import Taken, is_below
 from earmark.search.store import (
     ABOUT,
     DESCRIBED,
@@ -39,7 +41,8 @@ from earmark.search.store import (
     path_of,
     read_about,
 )
-from earmark.search.windows import cut
+from earmark.search.walk import Found
+from earmark.search.windows import cut, rows_for
 
 COMMAND = [sys.executable, "-m", "earmark", "index"]
 
@@ -332,6 +335,31 @@ def test_moved_files_keep_id_and_vectors_and_get_new_words(index, sounds, monkey
     assert "wolf" in after[sounds / "b" / "wolf.wav"]["words"]
 
 
+def test_of_equal_files_that_are_gone_the_one_of_the_same_name_moved(index, sounds):
+    for name in ("x.wav", "y.wav"):
+        shutil.copy(sounds / "a" / "dog.wav", sounds / "a" / name)
+    build([], index)
+    before = ids_of(index)
+    (sounds / "a" / "x.wav").unlink()
+    (sounds / "a" / "y.wav").rename(sounds / "b" / "y.wav")
+    assert build([], index).removed == [str(sounds / "a" / "x.wav")]
+    assert ids_of(index)["b/y.wav"] == before["a/y.wav"]
+
+
+def test_rows_of_another_content_than_was_meant_are_not_taken_over(index):
+    table, own = Store.open(index).windows.to_arrow(), rows_of(index)[0]
+    found = Found(path_of(own), path_of(own), Stamp(1, 1))
+    for content, there in ((own["content"], True), ("0" * 64, False)):
+        taken = Taken(found, own["file_id"], own["file_id"], content, True)
+        assert (rows_for(table, taken) is not None) == there
+
+
+def test_everything_is_below_the_root():
+    assert is_below(Path("/a/b"), [Path("/")])
+    assert is_below(Path("/a"), [Path("/a")])
+    assert not is_below(Path("/ab"), [Path("/a")])
+
+
 def test_a_copy_takes_the_vectors_and_has_an_id_of_its_own(index, sounds, monkeypatch):
     no_reading(monkeypatch)
     shutil.copy(sounds / "a" / "dog.wav", sounds / "b" / "puppy.wav")
@@ -470,15 +498,15 @@ def test_hard_links_are_files_of_their_own(tmp_path, run):
 
 
 def test_what_decoders_write_to_standard_error_is_dropped_and_pythons_own_is_not(capfd):
-    from earmark.search import windows
+    from earmark.audio import decode
 
-    windows._own_stderr.cache_clear()
-    with windows.decoders_silent():
+    decode._own_stderr.cache_clear()
+    with decode.decoders_silent():
         os.write(2, b"Warning: chatter\n")
         print("a real failure", file=sys.stderr)
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "a real failure\nafter\n"
-    windows._own_stderr.cache_clear()
+    decode._own_stderr.cache_clear()
 
 
 def test_files_that_changed_places_have_each_others_vectors(index, sounds, monkeypatch):
@@ -593,6 +621,35 @@ def test_what_was_left_out_comes_in_when_it_is_mended_and_out_when_it_breaks(ind
     assert build([sounds], index).files == 2
 
 
+def test_what_becomes_the_same_as_a_file_without_sound_goes_out(index, sounds):
+    (sounds / "a" / "broken.wav").write_bytes(b"RIFF and no more")
+    build([sounds], index)
+    (sounds / "a" / "dog.wav").write_bytes(b"RIFF and no more")
+    built = build([sounds], index)
+    assert (built.removed, len(built.left_out)) == ([str(sounds / "a" / "dog.wav")], 2)
+    assert set(ids_of(index)) == {"a/rain.wav", "b/dog.wav"}
+
+
+def test_a_file_that_a_missing_library_would_read_is_tried_again(tmp_path, sounds, run, monkeypatch):
+    from earmark.search import windows
+
+    def needs_more(*_):
+        raise DataError("x: av cannot be imported (no such module).")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(windows, "_read", needs_more)
+        assert len(build([sounds], tmp_path / "index", model=str(run)).left_out) == 3
+    assert build([sounds], tmp_path / "index").indexed == 3
+
+
+def test_a_window_whose_vector_is_zero_costs_its_file(tmp_path, run, monkeypatch):
+    real = DualEncoder.embed_features
+    monkeypatch.setattr(DualEncoder, "embed_features", lambda *given: real(*given) * [[1], [0]])
+    write_sound(tmp_path / "sounds" / "long.wav", 12.0, rate=8_000)
+    (problem,) = build([tmp_path / "sounds"], tmp_path / "index", model=str(run)).left_out
+    assert "not finite, or zero" in problem.what
+
+
 def test_a_file_that_may_not_be_read_is_tried_again(index, sounds, monkeypatch):
     from earmark.search import windows
 
@@ -623,6 +680,14 @@ def test_a_file_that_vanishes_before_it_is_read_is_counted(tmp_path, sounds, run
     monkeypatch.setattr(module, "plan", plan)
     built = build([sounds], tmp_path / "index", model=str(run))
     assert (built.indexed, built.vanished, built.left_out) == (2, 1, [])
+    monkeypatch.setattr(module, "plan", real)
+    build([sounds], tmp_path / "index")
+    write_sound(sounds / "a" / "rain.wav", seed=8)
+    build([sounds], tmp_path / "index")
+    write_sound(sounds / "a" / "rain.wav", 0.9, seed=9)
+    monkeypatch.setattr(module, "plan", plan)
+    built = build([sounds], tmp_path / "index")  # one that was there is not counted twice
+    assert (built.removed, built.vanished) == ([str(sounds / "a" / "rain.wav")], 0)
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again_the_next_time(tmp_path, sounds, run, monkeypatch):
@@ -680,6 +745,8 @@ def test_an_index_outlives_the_run_that_it_was_made_with(sounds, run, tmp_path):
 
 @pytest.mark.parametrize("at", range(8))
 def test_a_rebuild_that_is_killed_while_it_takes_its_place_is_gone_on_with(index, sounds, tmp_path, monkeypatch, at):
+    (index / "ratings").mkdir()  # where `earmark serve` keeps the listener's own
+    (index / reading.AT_WORK).write_bytes(b"/gone.wav")
     wide = random_run(tmp_path / "wide", dim=16)
     left = at
     real = Path.rename
@@ -724,7 +791,7 @@ def test_a_rebuild_that_is_killed_leaves_the_index_as_it_was(index, sounds, tmp_
 
 
 @pytest.mark.case("I06")
-def test_of_two_at_once_the_second_is_refused_or_waits(index, sounds):
+def test_of_two_at_once_the_second_is_refused_or_waits(index, sounds, monkeypatch):
     write_sound(sounds / "b" / "new.wav", 0.3)
     with folder_alone(index, DataError("busy")), pytest.raises(DataError, match=r"another `earmark index` works there"):
         build([sounds], index)
@@ -739,6 +806,7 @@ def test_of_two_at_once_the_second_is_refused_or_waits(index, sounds):
     holder.start()
     inside.wait()
     threading.Timer(0.3, leave.set).start()
+    monkeypatch.setattr(opening, "LOOK_S", 0.05)
     said = []
     assert build([sounds], index, wait_for_others=True, say=said.append).indexed == 1
     holder.join()
@@ -763,6 +831,7 @@ def test_earlier_versions_go_when_nobody_reads_them_any_more(index, sounds, monk
         write_sound(sounds / "a" / "dog.wav", 0.4, seed=seed)
         build([sounds], index)
     before, untidy = size(), index / opening.UNTIDY
+    build([sounds], index)  # a search that is under way may read them
     assert untidy.exists()
     for each in (store, module):
         monkeypatch.setattr(each, "KEPT", timedelta(milliseconds=1))
@@ -898,6 +967,22 @@ def test_a_file_that_kills_the_process_that_reads_it_costs_itself(tmp_path, run)
     )
     assert done.stdout.startswith("5 ")
     assert "3 deadly.wav: the process that read it died" in done.stdout
+
+
+def test_where_processes_die_of_no_file_fewer_are_started_and_not_for_ever(index, monkeypatch):
+    asked = []
+
+    def dying(store, coming, at_work, jobs, ahead):
+        asked.append(jobs)
+        assert len(asked) < 9
+        raise DataError("they died") from BrokenProcessPool()
+        yield
+
+    monkeypatch.setattr(reading, "_in_pool", dying)
+    monkeypatch.setattr(reading, "_loaded", lambda _: None)
+    with pytest.raises(DataError, match="they died"):
+        list(reading._in_processes(Store.open(index), [None], 3))
+    assert asked == [3, 2, 1, 1, 1, 1]
 
 
 def test_a_model_that_cannot_be_loaded_is_told_by_its_name(tmp_path, sounds, run, monkeypatch):

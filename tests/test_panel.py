@@ -102,7 +102,17 @@ def test_pairs_that_do_not_differ_reach_no_reliability():
     assert math.isnan(raters_for_reliability(agreement([r for r in ratings if r.rater_id == "a"]), 0.8))
 
 
-@pytest.mark.parametrize(("option", "value"), [("widths", 0.0), ("widths", math.nan), ("reliabilities", 1.0)])
+WRONG = [("widths", value) for value in (0.0, -1.0, 1e-300, 1e9, 100.0, math.nan, math.inf, -math.inf)]
+
+
+@pytest.mark.parametrize(("option", "value"), [*WRONG, ("reliabilities", 1.0), ("agreements", 1e-200)])
 def test_wishes_that_nothing_meets_are_refused(pilot, option, value):
-    with pytest.raises(ConfigError, match="expected more than 0 and less than"):
+    with pytest.raises(ConfigError, match=r"expected 0\.\d+ to [\d.]+\.$"):
         panel(pilot, **{option: [value]})
+
+
+@pytest.mark.parametrize("value", [0.1, 99.0])
+def test_the_narrowest_and_the_widest_wish_have_a_number(pilot, value):
+    (row,) = panel(pilot, widths=[value]).for_widths
+    assert row.number >= 1
+    assert math.isfinite(row.number)

@@ -340,13 +340,60 @@ def test_checks_have_known_answers_are_asked_nowhere_else_and_suffice_for_a_rate
     assert not set(captions) & set(asked(study))
     for page in checks + qualification:
         own = page.caption_id.partition("#")[0]
-        assert len(page.items) == 5
+        assert len(page.items) == 4  # as all task pages
         assert {(item.low, item.high) for item in page.items if item.clip_id == own} == {(60.0, None)}
-        assert {(item.low, item.high) for item in page.items if item.clip_id != own} == {(None, 20.0)}
+        others = Counter((item.low, item.high) for item in page.items if item.clip_id != own)
+        assert others == {(None, 20.0): 2, (None, None): 1}
         ranked = sorted((f"c{at}" for at in range(30) if f"c{at}" != own), key=lambda c: -score(page.caption_id, c))
         assert not {item.clip_id for item in page.items} & set(ranked[:14])  # none that may match after all
     assert len({page.items[0].clip_id == page.caption_id.partition("#")[0] for page in checks}) == 2
     assert Study.read(study.folder).problems == ()
+
+
+@pytest.mark.case("L08")
+@pytest.mark.parametrize("page", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
+def test_no_number_for_everything_passes_qualification_or_checks(tmp_path, page, share):
+    made = world(tmp_path / "w", clips=60)
+    settings = Settings(qualify=4, qualify_share=share, checks_share=share, pages_a_rater=10)
+    plan = Plan(similar=7, random=2, captions=20, page=page, checks=8, study=settings)
+    study = make_study(made, tmp_path / "study", plan, scores=scores())
+    assert Study.read(study.folder).problems == ()
+    for kind in ("check", "qualification"):
+        known = [item for each in study.of_kind(kind) for item in each.items if (item.low, item.high) != (None, None)]
+        for number in np.arange(0, 100.5, 0.5):
+            right = [(item.low or 0) <= number <= (100 if item.high is None else item.high) for item in known]
+            assert np.mean(right) < share, (kind, number)
+        assert {item.low for item in known} == {50.0, None}
+        assert {item.high for item in known} == {40.0, None}
+
+
+@pytest.mark.parametrize(("low", "high"), [(50, 50), (40, 60), (0, 0), (100, 100)])
+def test_bounds_that_one_number_keeps_are_refused(low, high, tmp_path, small):
+    with pytest.raises(ConfigError, match=f"{low} for everything would be right. Give --own-low a higher number"):
+        Plan(own_low=low, other_high=high)
+    code, _, err = command(small.root, "--to", tmp_path / "s", "--own-low", low, "--other-high", high)
+    assert code == 2
+    assert "for everything would be right" in err
+
+
+def test_no_page_is_told_from_others_by_its_size(tmp_path):
+    """Check and qualification pages have the sizes of task pages, in the same shares; the same seed gives the same."""
+    made = world(tmp_path / "w", clips=90)
+    plan = Plan(similar=4, random=2, captions=40, page=4, checks=24, study=Settings(qualify=8))
+    made.ratings = [Rating(f"c{at}#0", f"c{other}", 50) for at in range(0, 90, 2) for other in range(87)]
+    study = make_study(made, tmp_path / "study", plan, scores=scores())
+    sizes = {kind: Counter(len(each.items) for each in study.of_kind(kind)) for kind in ("task", "check")}
+    assert len(sizes["task"]) > 1
+    assert set(sizes["check"]) <= set(sizes["task"])
+    for size, count in sizes["task"].items():
+        share = count / sizes["task"].total()
+        assert (
+            abs(share - (sizes["check"] + Counter(len(p.items) for p in study.of_kind("qualification")))[size] / 32)
+            < 2 / 32
+        )
+    again = make_study(made, tmp_path / "again", plan, scores=scores())
+    assert again.pages == study.pages
 
 
 def test_no_checks_where_none_are_wanted(tmp_path, small):
@@ -396,6 +443,21 @@ def test_vectors_alone_are_refused_in_one_line(tmp_path):
         path.unlink()
     with pytest.raises(DataError, match=r"none of 3 clips can be heard\. First: clips.csv line 2: no file '0.wav'"):
         make_study(gone, tmp_path / "study", Plan())
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("", "First of the rows left out: clips.csv line 2: clip 'c0' has no split; expected development, say."),
+        ("all-lists", r"All of 3 stand in rated lists \(\*-lists\). Name their split."),
+    ],
+)
+def test_where_no_clip_is_left_the_reason_is_told(tmp_path, split, told):
+    made = world(tmp_path / "w", clips=3)
+    made.clips = [replace(clip, split=split) for clip in made.clips]
+    made.write()
+    with pytest.raises(DataError, match=rf"no clips to ask; expected some with sounds\. {told}"):
+        make_study(Collection.read(made.root), tmp_path / "study", Plan(similar=0))
 
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path, small):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from earmark.data.published import read_published
+from earmark.data.soundscapes import raters as simulated_raters
 from earmark.errors import DataError
 from earmark.measure.raters import Raters, raters
 from earmark.relevance import ANCHOR, Rating
@@ -177,6 +178,41 @@ def test_the_same_ratings_give_the_same_flags_in_any_order_of_raters():
     turned = [ratings[at] for at in np.random.default_rng(1).permutation(len(ratings))]
     assert flags(raters(ratings)) == flags(raters(turned))
     assert raters(ratings) == raters(ratings)
+
+
+# A rehearsed study: 12 simulated raters
+
+
+def rehearsed(seed: int, kind: str, each: int) -> list[Rating]:
+    """Pairs rated by 3 of the 12 raters of `soundscapes`; the first of them is reversed, random or constant.
+
+    What fits how well is as in a study's pool: of 17 clips one own, some that share something, most that share nothing.
+    """
+    people, rng = simulated_raters(seed), np.random.default_rng([seed, 1])
+    pairs = len(people) * each // 3
+    truth = np.where(rng.random(pairs) < 0.55, 0, np.where(rng.random(pairs) < 0.15, 1, rng.uniform(0, 1, pairs)))
+    order, found = [rng.permutation(pairs) for _ in range(4)], []
+    dealt = np.concatenate(order)
+    for number, person in enumerate(people):
+        own = list(dict.fromkeys(dealt[number * each :]))[:each]
+        for unit in own:
+            value = float(person.rate(rng, float(truth[unit]), 5.0)[0])
+            if number == 0:
+                value = {"reversed": 100 - value, "random": float(rng.integers(0, 101)), "constant": 50.0}[kind]
+            found.append(Rating(f"t{unit}", f"c{unit}", value, rater_id=person.rater_id))
+    return found
+
+
+@pytest.mark.parametrize(("each", "least"), [(49, 12), (18, 12)])
+@pytest.mark.parametrize("kind", ["reversed", "random", "constant"])
+def test_one_bad_rater_of_a_rehearsed_study_of_twelve_is_named(kind, each, least):
+    named = wrong = 0
+    for seed in range(12):
+        found = flags(raters(rehearsed(seed, kind, each)))
+        named += found.pop("rater01", None) == [kind]
+        wrong += len(found)
+    assert named >= least
+    assert wrong <= 3  # of 132
 
 
 # RELATE

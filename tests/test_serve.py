@@ -33,7 +33,9 @@ from earmark.search import rated as ratings
 from earmark.search.app import create_app
 from earmark.search.engine import Engine
 from earmark.search.index import build
+from earmark.search.library import Library
 from earmark.search.rated import Rated, Region
+from earmark.web import sounds as browsers
 
 LOCAL = "http://127.0.0.1"
 HOSTILE = "<img src=x onerror=alert(1)>.wav"
@@ -156,6 +158,24 @@ def test_an_uploaded_sound_finds_itself(client, made):
     found = client.get("/api/search", params={"like": sent.json()["like"]}).json()["hits"]
     assert found[0]["name"] == "door_slam.ogg"
     assert client.get("/api/search", params={"like": "u" + "0" * 32}).status_code == 404
+
+
+def test_of_sounds_that_were_sent_those_that_were_asked_for_last_are_kept(client, made, monkeypatch):
+    monkeypatch.setattr("earmark.search.library.VECTORS_KEPT", 2)
+    sound = (made / "sounds" / NAMES[0]).read_bytes()
+    first, second = (client.post("/api/like", content=sound).json() for _ in range(2))
+    assert client.get("/api/search", params={"like": first["like"]}).status_code == 200
+    third = client.post("/api/like", content=sound).json()
+    kept = [client.get("/api/search", params={"like": each["like"]}).status_code for each in (first, second, third)]
+    assert kept == [200, 404, 200]
+
+
+def test_a_sound_that_another_model_heard_is_not_searched_by(engine):
+    library = Library(engine)
+    like = library.remember(np.ones(8, np.float32))
+    library._vectors[like] = ("of before", library.vector(like))
+    with pytest.raises(DataError, match="not at hand any more"):
+        library.vector(like)
 
 
 @pytest.mark.parametrize("content", [b"", b"no sound", b"RIFF\x00\x00\x00\x00WAVE"])
@@ -385,7 +405,7 @@ def test_nothing_but_indexed_files_is_reachable(client, place):
 
 
 @pytest.mark.case("S02")
-def test_files_that_changed_since_are_not_served(made, tmp_path, sentence_encoder):
+def test_files_that_changed_since_are_not_served(made, tmp_path, sentence_encoder, monkeypatch):
     sounds = tmp_path / "sounds"
     for at in range(3):
         write_sound(sounds / f"{at}.wav", 1.0, seed=at)
@@ -402,6 +422,11 @@ def test_files_that_changed_since_are_not_served(made, tmp_path, sentence_encode
             assert answer.status_code == 404, part
             assert what in answer.json()["detail"]
             assert f"{at}.wav" in answer.json()["detail"]
+    write_sound(sounds / "3.aiff", 1.0, seed=3)
+    build([sounds], tmp_path / "index")
+    real, found = browsers.converted, hit(client, "3.aiff")["id"]
+    monkeypatch.setattr(browsers, "converted", lambda path: real(write_sound(path, 2.0, seed=8)))
+    assert client.get(f"/api/sounds/{found}/play").status_code == 404  # it changed while it was read
     rating = {"q": "a", "id": ids[0], "start_s": 0, "end_s": 1.0, "rating": 5}
     assert client.put("/api/ratings", json=rating).status_code == 404
 
@@ -452,6 +477,8 @@ def test_a_part_is_cut_as_the_file_is(client, made):
     assert rate == 44_100
     assert heard.shape == (22_050, 2)
     np.testing.assert_allclose(heard, own[11_025:33_075], atol=1e-4)
+    beyond = client.get(f"/api/sounds/{found['id']}/cut", params={"start": 0.25, "end": 9_999})
+    assert "bell_0.250-1.200.aiff" in beyond.headers["content-disposition"]
     for wrong in ({"start": 0.5, "end": 0.5}, {"start": 2, "end": 3}, {"start": 1, "end": 0}, {"start": -1, "end": 1}):
         assert client.get(f"/api/sounds/{found['id']}/cut", params=wrong).status_code == 422
 
@@ -502,7 +529,7 @@ def test_a_rating_is_kept_with_what_was_shown(client, tmp_path):
     found = client.get("/api/search", params={"q": "dog"}).json()["hits"]
     more = {"rank": 1, "played_s": 0.4, "cosine": found[0]["cosine"], "stratum": "search"}
     assert put(client, found[0], "a  dog", 80, **more).status_code == 200
-    assert put(client, found[1], "a dog", 20.5, rank=2).status_code == 200
+    assert put(client, found[1], "A Dog", 20.5, rank=2).status_code == 200  # the first spelling stays
     kept = Collection.read(tmp_path / "ratings")
     assert kept.check() == []
     assert [caption.text for caption in kept.captions] == ["a dog"]
@@ -797,7 +824,8 @@ def test_a_browser_has_its_id_with_the_page(client, engine, tmp_path):
             answer = put(fresh, each, f"{first} dog", 50)
             assert "set-cookie" not in answer.headers
         assert len(fresh.get("/api/ratings", params={"q": f"{first} dog"}).json()) == 3
-    assert "set-cookie" not in client.get("/search/search.js").headers
+    for address in ("/search/search.js", "/api/sounds/x"):
+        assert "set-cookie" not in TestClient(client.app, base_url=LOCAL).get(address).headers
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):

@@ -48,7 +48,7 @@ def item(clip: str, group: str = "", stratum: str = "", probability: float | Non
 
 
 def check(page: str, caption: str) -> Page:
-    items = (Item("d", "d.wav", low=50.0), Item("a", "a.wav", high=50.0))
+    items = (Item("d", "d.wav", low=50.0), Item("a", "a.wav", high=40.0))
     return Page(page, "check", caption, f"check {caption}", items)
 
 
@@ -180,7 +180,7 @@ def test_a_page_of_one_caption_and_different_clips(study, old, new, told):
     [
         ("c1,check", "c1,checks", "kind 'checks'; expected check or qualification"),
         ("50,\n", "150,\n", "low '150'; expected a plain number 0–100"),
-        (",50\n", ',"50,5"\n', "high '50,5'"),
+        (",40\n", ',"40,5"\n', "high '40,5'"),
         ("50,\n", "50,40\n", "low 50 is above high 40"),
         ("c1,check,y,d,check y", "t1,check,y,d,check y", "page 't1' stands in pool.csv too"),
         ("c1,check,y,a", "c1,check,v,a", "caption_id 'v' on a page whose first row has 'y'"),
@@ -219,6 +219,51 @@ def test_too_few_checks_are_told_and_none_are_needed_where_none_are_wanted(study
     replace(study, settings=Settings(check_every=0, qualify=0), pages=study.pages[:2]).write()
     (study.folder / "checks.csv").unlink()
     assert Study.read(study.folder).problems == ()
+
+
+@pytest.mark.case("L08")
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ([(50, None), (None, 50)], ["50 for everything passes the check pages (2 of 2 known answers right"]),
+        ([(60, None), (None, 40), (None, 40), (None, 30)], ["30 for everything passes the check pages (3 of 4"]),
+        ([(60, None), (70, None), (80, None), (None, 30)], ["80 for everything passes the check pages (3 of 4"]),
+        ([(60, None), (None, 40)], []),
+        ([(60, None), (None, 40), (None, None)], []),
+        ([(20, 30), (40, 60)], []),
+        ([(None, None)], []),
+    ],
+)
+def test_known_answers_that_one_number_gives_are_told_and_cost_nothing(study, bounds, told):
+    items = tuple(Item("abcd"[at], f"{'abcd'[at]}.wav", low=low, high=high) for at, (low, high) in enumerate(bounds))
+    pages = [each for each in study.pages if each.kind != "check"]
+    pages += [Page(name, "check", name, f"words {name}", items) for name in ("c1", "c2")]
+    replace(study, pages=tuple(pages)).write()
+    found = Study.read(study.folder)
+    assert len(found.pages) == len(pages)
+    assert [problem.where for problem in found.problems] == ["checks.csv"] * len(told)
+    for problem, what in zip(found.problems, told, strict=True):
+        assert what.replace("2 of 2", "4 of 4").replace("3 of 4", "6 of 8") in problem.what
+        assert "study.checks_share = 0.75" in problem.what
+
+
+def test_one_page_that_one_number_gives_is_told_by_name(study):
+    change(study, "study.toml", "checks_share = 0.75", "checks_share = 0.9")
+    found = change(study, "checks.csv", "c2,check,z,a,check z,a.wav,,40", "c2,check,z,a,check z,a.wav,,55")
+    assert [str(problem) for problem in found.problems if "c2" in str(problem)] == [
+        "checks.csv: page 'c2': 50 for everything is right. It tells nothing."
+    ]
+    assert len(found.of_kind("check")) == 2
+
+
+def test_words_that_are_not_utf8_are_told_without_an_option_that_is_none(study):
+    for file in ("pool.csv", "checks.csv", "consent.md", "instructions.md", "study.toml"):
+        path = study.folder / file
+        before = path.read_bytes()
+        path.write_bytes(before + "# Bär".encode("cp1252"))
+        with pytest.raises((DataError, ConfigError), match=r"is not utf-8\. Save it as UTF-8\.$"):
+            Study.read(study.folder)
+        path.write_bytes(before)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ from earmark.collect import migrations
 from earmark.collect import store as store_module
 from earmark.collect.entry import hashed
 from earmark.collect.flow import Flow
-from earmark.collect.store import TABLES, Store, StoreError, store_of
+from earmark.collect.store import RATERS_S, TABLES, Store, StoreError, store_of
 from earmark.errors import ConfigError, DataError
 
 pytest_plugins = ["postgres"]
@@ -226,15 +230,16 @@ NEXT_STEP = (
 
 def test_an_older_database_is_migrated(place, monkeypatch):
     by_sql(place, VERSION_1)
-    monkeypatch.setattr(migrations, "STEPS", [*migrations.STEPS[:1], NEXT_STEP])
+    newest = len(migrations.STEPS)
+    monkeypatch.setattr(migrations, "STEPS", [*migrations.STEPS, NEXT_STEP])
     store = Store.open(place)
     with store.reading() as connection:
         assert connection.execute(text("SELECT note FROM raters")).scalars().all() == ["migrated"]
-        assert connection.execute(text("SELECT version FROM earmark_schema")).scalars().all() == [2]
+        assert connection.execute(text("SELECT version FROM earmark_schema")).scalars().all() == [newest + 1]
         assert connection.execute(text("SELECT count(*) FROM answers")).scalar() == 2
     store.close()
     monkeypatch.undo()
-    with pytest.raises(DataError, match="version 2"):
+    with pytest.raises(DataError, match=f"version {newest + 1}"):
         Store.open(place)
 
 
@@ -361,6 +366,10 @@ def test_sqlite_writes_through(tmp_path):
         "secure_delete": 1,
         "busy_timeout": 20_000,
     }
+    store.busy_s = 5.0
+    for opened in (store.reading, store.writing):
+        with opened() as connection:
+            assert 4_000 < connection.exec_driver_sql("PRAGMA busy_timeout").scalar() <= 5_000
     store.close()
 
 
@@ -449,6 +458,153 @@ def test_what_is_no_store_is_refused_in_one_line(tmp_path):
     assert store_of(tmp_path) == tmp_path / "study.db"
 
 
+SECRETS = "me:first@127.0.0.1:1/study?connect_timeout=2&password=second&sslpassword=third&sslmode=prefer"
+
+
+def test_no_secret_of_a_url_is_told(postgres_socket):
+    with pytest.raises(StoreError) as caught:
+        Store.open(f"postgresql://{SECRETS}")
+    said = str(caught.value)
+    assert "password=***" in said
+    assert "sslpassword=***" in said
+    assert "sslmode=prefer" in said
+    assert not any(secret in said for secret in ("first", "second", "third"))
+    import postgres
+
+    url = postgres.database(postgres_socket)
+    store = Store.open(f"{url}&password=second&options=-csearch_path%3Dpublic")
+    assert store.place == f"{url.replace('postgresql', 'postgresql+psycopg')}&options=***&password=***".replace(
+        postgres_socket, postgres_socket.replace("/", "%2F")
+    )
+    with pytest.raises(StoreError) as caught, store.reading() as connection:
+        connection.execute(text("SELECT 'second' FROM nowhere_second"))
+    assert "second" not in str(caught.value)
+    store.close()
+    postgres.drop(url)
+
+
+def test_a_closed_store_is_whole_in_its_one_file(tmp_path):
+    store = Store.open(tmp_path / "study.db")
+    flow = Flow(a_study(tmp_path), store)
+    rater = begin(flow)
+    answer_page_without_clock(flow, rater, 1)
+    other = sqlite3.connect(tmp_path / "study.db")  # as long as it is open SQLite itself would leave the rest beside
+    other.execute("SELECT count(*) FROM gate").fetchall()
+    assert (tmp_path / "study.db-wal").stat().st_size
+    store.close()
+    assert not (tmp_path / "study.db-wal").stat().st_size
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "study.db").write_bytes((tmp_path / "study.db").read_bytes())
+    other.close()
+    again = Store.open(tmp_path / "alone" / "study.db")
+    assert len(Flow(flow.study, again).ratings()) == 2
+    again.close()
+    again.close()
+
+
+@contextmanager
+def only_readable(there: Path):
+    """Within the block the file, or the folder with all in it, cannot be written by us, who are not root then."""
+    for path in [*(there.iterdir() if there.is_dir() else ()), there]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    us = os.geteuid()
+    if not us:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(us)
+        there.chmod(0o755)
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may read."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_store_that_cannot_be_written_can_be_read(open_folder, tmp_path, claimed):
+    place = open_folder / "study.db"
+    store = Store.open(place)
+    flow = Flow(a_study(tmp_path), store)
+    rater = begin(flow)
+    answer_page_without_clock(flow, rater, 1)
+    expected = (flow.ratings(), flow.raters())
+    if not claimed:
+        with store.writing() as connection:
+            connection.execute(text("UPDATE gate SET study = NULL"))
+    store.close()
+    before = place.read_bytes()
+    with only_readable(open_folder):
+        read = Store.open(place)
+        assert not read.of_rehearsal
+        flow = Flow(flow.study, read)
+        assert (flow.ratings(), flow.raters(), flow.progress().entered) == (*expected, 1)
+        for call in (read.check_writable, lambda: flow.invite(1), flow.enter):
+            with pytest.raises(StoreError, match=r"readonly.*Let this user write") as caught:
+                call()
+            assert caught.value.status == 503
+        read.close()
+    assert place.read_bytes() == before
+    assert [path.name for path in open_folder.iterdir()] == ["study.db"]
+    open_folder.chmod(0o777)
+    with only_readable(open_folder / "study.db"):
+        read = Store.open(place)
+        assert Flow(flow.study, read).ratings() == expected[0]
+        with pytest.raises(StoreError, match="readonly"):
+            read.check_writable()
+        read.close()
+
+
+def test_answers_beside_a_file_that_cannot_be_written_are_not_passed_over(open_folder, tmp_path):
+    place = open_folder / "study.db"
+    store = Store.open(place)
+    flow = Flow(a_study(tmp_path), store)
+    answer_page_without_clock(flow, begin(flow), 1)
+    copy = open_folder / "copy"
+    copy.mkdir()
+    for name in ("study.db", "study.db-wal"):
+        (copy / name).write_bytes((open_folder / name).read_bytes())
+    with only_readable(copy), pytest.raises(StoreError, match=r"study\.db-wal holds answers too"):
+        Store.open(copy / "study.db")
+    store.close()
+
+
+def test_a_store_of_an_older_version_that_cannot_be_written_is_refused(open_folder):
+    by_sql(str(open_folder / "study.db"), VERSION_1)
+    with only_readable(open_folder), pytest.raises(StoreError, match=r"Let this user write|Check the path"):
+        Store.open(open_folder / "study.db")
+
+
+def test_reading_and_claiming_again_writes_nothing(place, tmp_path):
+    store = Store.open(place)
+    Flow(a_study(tmp_path), store)
+    store.close()
+    again = Store.open(place)
+    again.writing = None  # type: ignore[method-assign]
+    Flow(a_study(tmp_path), again).progress()
+    again.close()
+
+
+def test_nobody_waits_long_for_other_threads_either(tmp_path):
+    store = Store.open(tmp_path / "study.db")
+    store.busy_s = 0.2
+    flow = Flow(a_study(tmp_path), store)
+    with store.writing():
+        began = time.monotonic()
+        found = at_once(*[flow.enter] * 4)
+        assert time.monotonic() - began < 2
+    assert {each.status for each in found} == {503}
+    assert RATERS_S < store_module.BUSY_S
+    assert flow.enter()[0]
+    store.close()
+
+
 def test_postgresql_comes_back_after_a_break(postgres_socket, tmp_path):
     import postgres
 
@@ -498,6 +654,59 @@ def test_forgetting_leaves_no_byte_in_the_files(tmp_path):
     store.close()
 
 
+def test_forgetting_leaves_no_byte_in_postgresql_s_files(postgres_socket, tmp_path):
+    import postgres
+
+    url = postgres.database(postgres_socket)
+    store, beside = Store.open(url), Store.open(url)
+    flow = Flow(a_study(tmp_path, tasks=4, raters_a_page=999, pages_a_rater=1), store)
+    token = flow.invite(1, "label of Ada Lovelace")[0]
+    flow.enter(invite=token, platform={"PROLIFIC_PID": "participant-of-the-invitation"})
+    for i in range(300):
+        flow.enter(
+            platform={"PROLIFIC_PID": f"participant-{i:04d}-" + "x" * (i % 40), "SESSION_ID": f"session-of-{i:04d}"}
+        )
+    by_sql(url, "ANALYZE")  # which keeps values beside the table
+    files = Path(postgres_socket) / "data" / "base"
+    assert b"participant-0003" in every_byte_below(url, files)
+    for i in range(0, 300, 30):
+        done = flow.forget(f"participant-{i:04d}-" + "x" * (i % 40))
+        assert done.wiped
+        assert "log of changes" in str(done)
+    assert flow.forget("participant-of-the-invitation").wiped
+    everything = every_byte_below(url, files)
+    for i in range(300):
+        for trace in (f"participant-{i:04d}", f"session-of-{i:04d}"):
+            assert (trace.encode() in everything) == (i % 30 != 0), trace
+    for trace in ("Ada Lovelace", "participant-of-the-invitation", hashed(token)):
+        assert trace.encode() not in everything
+    with beside.reading() as connection:  # who began before still sees the rater
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        connection.execute(text("SELECT count(*) FROM raters")).scalar()
+        store.busy_s = 0.2
+        done = flow.forget("participant-0001-x")
+        assert not done.wiped
+        assert "forget again" in str(done)
+    with pytest.raises(DataError, match="no rater"):
+        flow.forget("participant-0001-x")
+    assert b"participant-0001" not in every_byte_below(url, files)
+    for each in (store, beside):
+        each.close()
+    postgres.drop(url)
+
+
+def every_byte_below(url: str, folder: Path) -> bytes:
+    """Of the cluster's files, once the server has written what it holds. Skips where they cannot be read."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+    try:
+        return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    except PermissionError:
+        pytest.skip("the cluster's files cannot be read by who runs the tests")
+
+
 def go_through_without_clock(flow: Flow, rater: str) -> None:
     state = flow.state(rater)
     while state.step == "task":
@@ -535,7 +744,9 @@ def test_forgetting(opened, tmp_path, keep_ratings):
     answer_page_without_clock(flow, rater, 1)
     flow.submit(rater, 1)
     other, other_key = flow.enter(platform={"PROLIFIC_PID": "p", "STUDY_ID": "all", "SESSION_ID": "s"})
-    third, _ = flow.enter(platform={"PROLIFIC_PID": "q", "STUDY_ID": "all", "SESSION_ID": "s2"})
+    third, _ = flow.enter(platform={"PROLIFIC_PID": "q", "STUDY_ID": "all", "SESSION_ID": "s2", "hitId": "h"})
+    for pid in ("PROLIFIC_PID", "workerId"):
+        flow.enter(platform={pid: "both"})
     done = flow.forget(rater, keep_ratings=keep_ratings)
     assert (done.rater_id, done.pages, done.answers, done.kept, done.wiped) == (rater, 2, 2, keep_ratings, True)
     assert ("kept" in str(done)) == keep_ratings
@@ -551,7 +762,10 @@ def test_forgetting(opened, tmp_path, keep_ratings):
         assert (rows[rater].forgotten, rows[rater].label, rows[rater].code, rows[rater].platform) == (True, "", "", {})
     assert flow.progress().invites == 0
     with pytest.raises(DataError, match=r"2 raters have this id"):
-        flow.forget("all")
+        flow.forget("both")
+    for shared in ("all", "s", "s2", "h", "PROLIFIC_PID=p"):  # of a study, a session: they are nobody's own
+        with pytest.raises(DataError, match="no rater has this id"):
+            flow.forget(shared)
     assert flow.forget("p").rater_id == other
     assert flow.rater(other_key) is None
     assert flow.enter(platform={"PROLIFIC_PID": "p", "SESSION_ID": "new"})[0] != other  # may come back as someone new

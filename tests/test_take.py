@@ -18,7 +18,7 @@ from earmark.audio.decode import load, unmixed
 from earmark.commands.search import lines_of
 from earmark.errors import DataError
 from earmark.search.query import Hit, Region
-from earmark.search.take import copy_to, cut, cut_to, write_m3u
+from earmark.search.take import WIDE, _wav, copy_to, cut, cut_to, write_m3u
 
 RATE = 48_000
 
@@ -197,6 +197,17 @@ def test_big_endian_wav_stays_and_floats_beyond_full_scale_do(tmp_path):
     got, wanted = soundfile.read(made)[0], soundfile.read(tmp_path / "big.wav")[0]
     assert np.array_equal(got, wanted[12_000:36_000])
     assert np.abs(got).max() > 1
+
+
+def test_cuts_that_hold_no_number_are_written_once_too(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.array([0.1, np.nan] * RATE), RATE, "FLOAT")
+    for _ in range(2):
+        took = cut_to([hit(tmp_path / "a.wav")], tmp_path / "to")
+    assert (len(took.made), len(took.there)) == (0, 1)
+
+
+def test_what_may_be_too_long_for_wav_is_rf64():
+    assert [_wav(samples) for samples in (WIDE // 8 - 1, WIDE // 8)] == ["WAV", "RF64"]
 
 
 @pytest.mark.case("A24")

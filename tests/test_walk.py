@@ -145,7 +145,9 @@ def test_indices_are_no_sounds(tmp_path):
     touch(tmp_path / "own" / "b.wav")
     for name in ("index.toml", "windows.lance/data", "model/c.wav"):
         touch(tmp_path / "other.index" / name)
-    assert names(walk([tmp_path], leave=[tmp_path / "own"]), tmp_path) == ["a.wav"]
+    for name in ("index.toml", "d.wav"):  # of something else
+        touch(tmp_path / "pack" / name)
+    assert names(walk([tmp_path], leave=[tmp_path / "own"]), tmp_path) == ["a.wav", "pack/d.wav"]
 
 
 def test_pipes_are_passed_over(tmp_path):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from earmark.audio.decode import load
 from earmark.audio.headers import HUGE, read_header
 from earmark.search import ucs
-from earmark.search.fields import fields
+from earmark.search.fields import MOST_TEXT, fields
 from earmark.search.tags import text_of
 from earmark.search.words import _IDS, _TAGS, _TEXTS, MOST_TAGS, MOST_WORDS, carried, split_name
 
@@ -192,6 +192,23 @@ def test_tags_of_vorbis_flac_mp4_and_ape_are_read(tmp_path):
     assert found == ("x; Old gate; Creak; Metal", ("creak", "metal"))
 
 
+def test_an_ape_tag_at_the_start_is_read(tmp_path):
+    title = struct.pack("<II", 3, 0) + b"Title\0Owl"
+    head = b"APETAGEX" + struct.pack("<IIII8x", 2000, 32 + len(title), 1, 0xA0000000)
+    assert of_bytes(tmp_path, head + title + bytes(5000), "x.mpc").words == "x; Owl"
+
+
+def test_comments_of_ogg_are_those_of_one_stream(tmp_path):
+    def page(serial: int, data: bytes) -> bytes:
+        head = b"OggS" + bytes(10) + serial.to_bytes(4, "little") + bytes(8)
+        return head + bytes([len(data) // 255 + 1]) + b"\xff" * (len(data) // 255) + bytes([len(data) % 255]) + data
+
+    said = b"title=" + b"owl hoots " * 40
+    tags = b"OpusTags" + struct.pack("<II", 0, 1) + struct.pack("<I", len(said)) + said
+    pages = [page(1, b"OpusHead" + bytes(11)), page(2, b"\x80video" * 9), page(1, tags[:255]), page(2, b"x" * 99)]
+    assert of_bytes(tmp_path, b"".join([*pages, page(1, tags[255:])]), "x.ogg").words.count("hoots") == 40
+
+
 @pytest.mark.parametrize("version", [3, 4])
 def test_mp3_tags_of_any_encoding_are_read(tmp_path, version):
     def text(name: bytes, content: bytes, flags: int = 0) -> bytes:
@@ -259,13 +276,16 @@ def test_labels_that_come_from_names_are_carried_by_the_library(real_data):
 
 def test_text_is_cleaned_and_bounded(tmp_path):
     keywords = b", ".join(b"word%d" % number for number in range(500))
-    data = wave(info(INAM=b"a\x07b\x1b[31mc\r\n\xc2\x9bd", ISBJ=b"x" * 50_000, IKEY=keywords + b"," + b"long" * 50))
+    data = wave(
+        info(INAM=b"a\x07b\x1b[31mc\r\n\xc2\x9bd", ISBJ=b"x" * 50_000, IKEY=b"a," + keywords + b"," + b"long" * 50)
+    )
     found = of_bytes(tmp_path, data, "n.wav")
     assert found.words.startswith("n; a b [31mc d; xxx")
     assert found.words.isprintable()
     assert len(found.words) <= MOST_WORDS
     assert len(found.tags) == MOST_TAGS
     assert found.tags[:2] == ("word0", "word1")
+    assert max(len(field.text) for field in fields(tmp_path / "n.wav")) == MOST_TEXT
 
 
 def test_a_long_comment_pushes_no_title_out(tmp_path):

@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
+import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +111,56 @@ class Stream(NamedTuple):
     """Of the file."""
     blocks: Iterator[Samples]
     """As `blocks` gives them, at the file's own rate."""
+
+
+class _Silent:
+    """How many blocks of `decoders_silent` are at work, and what the first of them put aside."""
+
+    lock = threading.Lock()
+    blocks = 0
+    aside: tuple[int, TextIO | None] = -1, None
+
+
+@contextmanager
+def decoders_silent() -> Iterator[None]:
+    """Within the block what libraries of C write to standard error is dropped; what Python writes there arrives.
+
+    libmpg123 complains of a file without its name; what is wrong with it, decoding tells itself. It is so for the whole
+    process: blocks may lie within each other, and threads may be in several, the last of which sets it back.
+    """
+    with _Silent.lock:
+        entered = int(_Silent.blocks > 0 or _put_aside())
+        _Silent.blocks += entered
+    try:
+        yield
+    finally:
+        with _Silent.lock:
+            _Silent.blocks -= entered
+            if entered and not _Silent.blocks:
+                real, before = _Silent.aside
+                os.dup2(real, 2)
+                os.close(real)
+                sys.stderr = before
+
+
+def _put_aside() -> bool:
+    """Whether there is a standard error, which then leads to nothing but for Python."""
+    try:
+        own, real, nowhere = _own_stderr(), os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except OSError:
+        return False
+    _Silent.aside = real, sys.stderr
+    with suppress(AttributeError, OSError, ValueError):  # it is no file, or closed
+        sys.stderr = own if sys.stderr.fileno() == 2 else sys.stderr
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    return True
+
+
+@lru_cache(maxsize=1)
+def _own_stderr() -> TextIO:
+    """Standard error for Python alone; never closed, since a progress bar's thread may write there at any time."""
+    return open(os.dup(2), "w", 1, errors="backslashreplace", closefd=False)
 
 
 @contextmanager

@@ -7,7 +7,9 @@ who a rater is but the crowd platform's ids: no address and no name of a browser
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
@@ -39,11 +41,12 @@ from earmark.collect.replies import (
     SoundJudged,
     Standing,
 )
-from earmark.collect.store import RefusedError, Store
-from earmark.collect.study import Study
+from earmark.collect.store import RATERS_S, RefusedError, Store, StoreError
+from earmark.collect.study import Item, Study
 from earmark.errors import DataError
+from earmark.files import size_and_time
 from earmark.web import peaks
-from earmark.web.guard import cookie_of
+from earmark.web.guard import cookie_of, is_secure
 from earmark.web.ranges import FileBytes, asked_span
 from earmark.web.site import answer_heads, new_site, pages_of
 
@@ -74,11 +77,14 @@ def create_app(
     """The server of a study whose answers are kept in `store`.
 
     Raters need no token. `public`: it is bound elsewhere than to this machine alone, so that it is answered under any
-    name; else only names of this machine, and `names`, are. `now` is the study's clock. Raises `DataError` on a token
-    that anybody could guess.
+    name; else only names of this machine, and `names`, are. `now` is the study's clock. A sound that vanishes or
+    changes from now on is not asked any more. Raises `DataError` on a token that anybody could guess, and on a store
+    that can only be read.
     """
     if len(owner_token) < 8:
         raise DataError(f"an owner's token of {len(owner_token)} letters; expected 8 or more.")
+    store.check_writable()
+    store.busy_s = RATERS_S
     page = (PACKAGE, "index.html")
     pages = {"/": page, "/page/{number}": page, "/owner": (PACKAGE, "owner.html"), **pages_of(PACKAGE, "/collect/")}
     app = new_site(
@@ -92,6 +98,8 @@ def create_app(
         command="earmark collect serve",
     )
     app.add_exception_handler(RefusedError, _told_refused)
+    app.add_exception_handler(StoreError, _told_not_stored)
+    app.add_exception_handler(DataError, _told_trouble)
     desk = Desk(study, Flow(study, store, now=now, rehearsal=rehearsal), cookie)
     _entry_routes(app, desk)
     _sound_check_routes(app, desk)
@@ -109,6 +117,11 @@ class Desk:
         self.study, self.flow, self.cookie = study, flow, cookie
         self.asking, self.converting = CapacityLimiter(AT_ONCE), CapacityLimiter(1)
         self.sending, self.drawing = CapacityLimiter(AT_ONCE), CapacityLimiter(max(1, CORES - 1))
+        self._states: dict[FilePath, tuple[int, int]] = {}
+        self._told: set[FilePath] = set()
+        for path in {study.sound(item) for page in study.pages for item in page.items}:
+            with contextlib.suppress(OSError):
+                self._states[path] = size_and_time(path.stat())
 
     def key(self, request: Request) -> str:
         """The secret in the browser's cookie; "" where there is none."""
@@ -131,16 +144,44 @@ class Desk:
         return rater_id
 
     async def sound(self, request: Request, item_id: str) -> FilePath:
-        """The rater's clip as it is played. Raises 503 where it cannot be had just now."""
+        """The rater's clip as it is played. Raises 410 where it cannot be; its rating is not asked then."""
         item = await self.of_rater(request, self.flow.item, item_id)
-        path, lufs = self.study.sound(item), self.study.settings.loudness_lufs
         try:
-            kept = await to_thread.run_sync(loudness.kept, path, lufs, limiter=self.sending)
-            if kept is not None:
-                return kept
-            return await to_thread.run_sync(loudness.matched, path, lufs, limiter=self.converting)
+            return await self._played(item)
         except DataError as error:
-            raise HTTPException(503, "this sound cannot be played just now.", {"retry-after": "10"}) from error
+            self._tell(self.study.sound(item), error)
+            await self.of_rater(request, self.flow.silence, item_id)
+            raise HTTPException(410, "this sound cannot be played, and its rating is not asked.") from error
+
+    async def seconds(self, request: Request, item_id: str) -> float | None:
+        """How long the rater's clip is; None where it cannot be played."""
+        try:
+            return _seconds(await self.sound(request, item_id))
+        except HTTPException as error:
+            if error.status_code != 410:
+                raise
+            return None
+
+    async def _played(self, item: Item) -> FilePath:
+        """The clip's file as it is played. Raises `DataError` where it vanished, is another one, or is no sound."""
+        path, lufs = self.study.sound(item), self.study.settings.loudness_lufs
+        kept = await to_thread.run_sync(self._kept, path, lufs, limiter=self.sending)
+        if kept is not None:
+            return kept
+        return await to_thread.run_sync(loudness.matched, path, lufs, limiter=self.converting)
+
+    def _kept(self, path: FilePath, lufs: float) -> FilePath | None:
+        kept = loudness.kept(path, lufs)
+        state = size_and_time(path.stat())
+        if self._states.setdefault(path, state) != state:
+            raise DataError(f"{path}: has changed since the study was started. Put the file back, or start it again.")
+        return kept
+
+    def _tell(self, path: FilePath, error: DataError) -> None:
+        """Names a sound in the server's output once."""
+        if path not in self._told:
+            self._told.add(path)
+            _say(f"{error} Raters are not asked about this sound.")
 
 
 def _entry_routes(app: FastAPI, desk: Desk) -> None:
@@ -162,7 +203,7 @@ def _entry_routes(app: FastAPI, desk: Desk) -> None:
             return key, Standing.of(flow.state(rater_id))
 
         key, standing = await desk.run(entered)
-        secure = request.url.scheme == "https"
+        secure = is_secure(request.scope)
         response.set_cookie(desk.cookie, key, max_age=KEPT_S, httponly=True, samesite="lax", secure=secure)
         return standing
 
@@ -219,7 +260,7 @@ def _page_routes(app: FastAPI, desk: Desk) -> None:
     async def page(request: Request, number: PageNumber) -> AskedPage:
         """A page that the rater was given, as it stands."""
         shown: Shown = await desk.of_rater(request, flow.page, number)
-        seconds = [_seconds(await desk.sound(request, item.item_id)) for item in shown.items]
+        seconds = [None if item.silent else await desk.seconds(request, item.item_id) for item in shown.items]
         return AskedPage.of_shown(shown, seconds)
 
     @app.put("/api/items/{item_id}/heard")
@@ -235,11 +276,11 @@ def _page_routes(app: FastAPI, desk: Desk) -> None:
     @app.put("/api/items/{item_id}/rating")
     async def rate(request: Request, item_id: ItemId, told: Rated) -> Share:
         """Keeps an answer, durably by the time this is answered; refused (422) while too little was heard."""
-        duration = _seconds(await desk.sound(request, item_id)) if told.heard else 0.0
+        duration = await desk.seconds(request, item_id) if told.heard else None
 
         def keep(rater_id: str) -> float | None:
             share = None
-            if told.heard:
+            if told.heard and duration is not None:  # a sound that has gone may have been heard before
                 share = flow.heard(rater_id, item_id, told.heard.told(told.view), duration_s=duration)
             flow.answer(rater_id, item_id, told.told())
             return share
@@ -261,7 +302,7 @@ def _sound_routes(app: FastAPI, desk: Desk) -> None:
         path = await desk.sound(request, item_id)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         headers = {"cache-control": f"private, max-age={SOUND_S}"}
-        return FileBytes(request, descriptor, "audio/wav", headers=headers)
+        return FileBytes(request, descriptor, "audio/wav", headers=headers, known_as=item_id)
 
     @app.get("/api/items/{item_id}/peaks")
     async def wave(
@@ -316,5 +357,25 @@ def _about(study: Study) -> About:
 
 
 def _told_refused(_: Request, error: Any) -> Response:
+    return JSONResponse({"detail": " ".join(str(error).split())}, error.status)
+
+
+def _told_not_stored(request: Request, error: Any) -> Response:
+    """Place and reason are the owner's: they go to the server's output."""
+    _say(str(error))
     headers = {"retry-after": "2"} if error.status == 503 else None
-    return JSONResponse({"detail": " ".join(str(error).split())}, error.status, headers)
+    reads = request.method in ("GET", "HEAD") and error.status == 503
+    what = "The study cannot be reached just now. Try again." if reads else error.plain
+    return JSONResponse({"detail": what}, error.status, headers)
+
+
+def _told_trouble(_: Request, error: Any) -> Response:
+    """As what is wrong with the study's files, which names them."""
+    _say(str(error))
+    return JSONResponse({"detail": "This cannot be done just now. Try again."}, 503, {"retry-after": "10"})
+
+
+def _say(what: str) -> None:
+    """One line in the server's output, without control characters."""
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(what.split()))
+    print(line, file=sys.stderr, flush=True)

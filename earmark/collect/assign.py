@@ -1,10 +1,11 @@
 """Which page a rater gets next, and when they are done.
 
-The order: qualification pages, then task pages with a check page after every `check_every` of them. A page is never
-given twice to one rater. Task pages that fewest raters have go first, and none goes to more than `raters_a_page`; one
-that was given long ago and never submitted counts as not given. Check and qualification pages that were given least
-go first, so that different raters get different ones. Ties and the order of a page's items are random, from the
-system's source of randomness, and what was given is recorded as it was given.
+The order: qualification pages, then task pages with a check page after every `check_every` of them, or one task page
+earlier by chance, so that nobody can count to the next. A page is never given twice to one rater. Task pages that
+fewest raters have go first, and none goes to more than `raters_a_page`; one that was given long ago and never submitted counts
+as not given. Check and qualification pages that were given least go first, so that different raters get different ones.
+Ties and the order of a page's items are random, from the system's source of randomness, and what was given is recorded
+as it was given.
 """
 
 from __future__ import annotations
@@ -41,23 +42,26 @@ def open_page(connection: Connection, rater_id: str, heard_share: float) -> Any 
     ).all()
     whole = dict(_whole_items(connection, rater_id, heard_share))
     for page in pages:
-        asked, there = whole.get(page.number, (0, 0))
-        if page.submitted_at is None or not asked or there < asked:
+        every, there = whole.get(page.number, (0, 0))
+        if page.submitted_at is None or not every or there < every:
             return page
     return None
 
 
 def missing(connection: Connection, rater_id: str, number: int, heard_share: float) -> tuple[int, int]:
-    """How many items of the page lack an answer that counts, and how many there are."""
-    asked, there = dict(_whole_items(connection, rater_id, heard_share, number)).get(number, (0, 0))
-    return asked - there, asked
+    """How many items of the page lack an answer that counts, and how many there are.
+
+    One whose sound cannot be played lacks none: nobody is asked what they cannot hear.
+    """
+    every, there = dict(_whole_items(connection, rater_id, heard_share, number)).get(number, (0, 0))
+    return every - there, every
 
 
 def _whole_items(
     connection: Connection, rater_id: str, heard_share: float, number: int | None = None
 ) -> Iterable[tuple[int, tuple[int, int]]]:
-    """Of each page of the rater: how many items it has, and how many are answered and were heard enough."""
-    whole = and_(answers.c.item_id.is_not(None), items.c.heard >= heard_share)
+    """Of each page of the rater: how many items it has, and how many are answered and were heard enough, or silent."""
+    whole = or_(items.c.silent == 1, and_(answers.c.item_id.is_not(None), items.c.heard >= heard_share))
     query = (
         select(items.c.number, func.count(), func.count().filter(whole))
         .select_from(items.outerjoin(answers, LAST))
@@ -66,8 +70,8 @@ def _whole_items(
     )
     if number is not None:
         query = query.where(items.c.number == number)
-    for page, asked, there in connection.execute(query):
-        yield page, (asked, there)
+    for page, every, there in connection.execute(query):
+        yield page, (every, there)
 
 
 def advance(connection: Connection, study: Study, rater_id: str, now: datetime) -> None:
@@ -115,8 +119,7 @@ class _Turn:
             self.qualified = int(self._is_qualified())
         if not self.qualified:
             return None
-        every = self.settings.check_every
-        if every and self.had["check"] < self.had["task"] // every and (page := self._least_given("check")):
+        if self.had["check"] < self._checks_due() and (page := self._least_given("check")):
             return page
         if self.tasks and self.had["task"] < self.settings.pages_a_rater:
             return _RANDOM.choice(self.tasks)
@@ -147,6 +150,7 @@ class _Turn:
                     "high": item.high,
                     "heard": 0.0,
                     "changes": 0,
+                    "silent": 0,
                 }
                 for position, item in enumerate(order, 1)
             ],
@@ -155,8 +159,7 @@ class _Turn:
     def expected(self, page: Page) -> int:
         """How many pages the rater will have had, as far as that is known, when `page` is the newest."""
         had = self.had + Counter([page.kind])
-        left = self._free_count - (page.kind == "task")
-        tasks = min(max(self.settings.pages_a_rater, had["task"]), had["task"] + left)
+        tasks = self._tasks_in_all(had["task"], self._free_count - (page.kind == "task"))
         qualification = had["qualification"]
         if self.qualified is None:
             qualification = max(qualification, min(self.settings.qualify, len(self.study.of_kind("qualification"))))
@@ -164,6 +167,18 @@ class _Turn:
         if self.settings.check_every:
             checks = max(checks, min(tasks // self.settings.check_every, len(self.study.of_kind("check"))))
         return tasks + qualification + checks
+
+    def _tasks_in_all(self, had: int, left: int) -> int:
+        """How many task pages the rater will have had, who had so many, when so many more can be given."""
+        return min(max(self.settings.pages_a_rater, had), had + left)
+
+    def _checks_due(self) -> int:
+        """How many check pages are due by now. Each comes in its place or one task page earlier: gaps vary by 1."""
+        every, had = self.settings.check_every, self.had["task"]
+        if not every:
+            return 0
+        early = every > 1 and (had + 1) % every == 0 and had + 1 <= self._tasks_in_all(had, self._free_count)
+        return had // every + int(early and _RANDOM.random() < 0.5)
 
     def _free_tasks(self) -> list[Page]:
         """The task pages that may be given to this rater and have fewest raters."""

@@ -50,11 +50,10 @@ class Entry:
         kept = self._kept(platform)
         participant, session = self._who(kept)
         with self.store.giving() as connection:
-            if invite:
-                rater_id = self._by_invite(connection, invite)
-            elif participant:
+            rater_id = self._by_invite(connection, invite) if invite else None
+            if rater_id is None and participant:  # whoever has taken part does not begin again with another invitation
                 rater_id = self._by_participant(connection, key, participant, session)
-            else:
+            elif not invite:
                 rater_id = _by_key(connection, key)
             if rater_id is not None and rater_id == _by_key(connection, key):
                 return rater_id, key

@@ -65,6 +65,7 @@ def without_formulas(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) 
 
 def _export_collection(source: Source, out: Path, guard: bool) -> int:
     """The collection of the source with its ratings; sounds stay where they are."""
+    source = source.in_collection()
     found = _collection(source, "collection")
     check_new_folder(out)
     about = {**found.about, GUARD: guard, "collected": _about(source)}
@@ -145,6 +146,7 @@ def _grrel(source: Source) -> Table:
 
 def _xacle(source: Source) -> Table:
     """XACLE's: an answer a row, 0–10."""
+    source = source.in_collection()
     texts, names = _texts(source, "xacle"), _names(source)
     rows = [
         {

@@ -16,7 +16,16 @@ from sqlalchemy import Connection, and_, func, select, update
 
 from earmark.collect.assign import advance, missing, open_page, time_text
 from earmark.collect.entry import Entry, hashed
-from earmark.collect.marks import enough, is_kept, item_of, keep_answer, keep_heard, keep_share, plain_id, shown_items
+from earmark.collect.marks import (
+    enough,
+    is_kept,
+    item_of,
+    keep_answer,
+    keep_heard,
+    keep_silent,
+    plain_id,
+    shown_items,
+)
 from earmark.collect.records import Forgotten, Progress, RaterRow, forget, given_ratings, progress, rater_rows
 from earmark.collect.store import (
     GivenRating,
@@ -33,7 +42,7 @@ from earmark.collect.told import (
     Heard,
     check_answer,
     check_heard,
-    share,
+    listen_first,
 )
 
 __all__ = [
@@ -81,6 +90,8 @@ class ShownItem:
     """Share of the clip, 0–1."""
     played_s: float
     plays: int
+    silent: bool
+    """Whether its sound could not be played: its rating is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +131,11 @@ class Flow:
     def enter(self, *, key: str = "", invite: str = "", platform: Mapping[str, str] | None = None) -> tuple[str, str]:
         """The rater's id, and the key to keep in their browser: a secret, of which the store has only the hash.
 
-        An invitation says who it is, then a crowd platform's participant, then a known key (which is given back);
-        whoever is none of these is a new rater. Of `platform` the parameters in `settings.platform_ids` are kept as
-        they are. Raises `RefusedError`: 403 without a valid invitation where one is needed, 409 for a participant who
-        is known from another session, 410 where the open link's places are taken, 422 for ids that cannot be kept.
+        An invitation that was used says who it is, then a crowd platform's participant, then, without an invitation, a
+        known key (which is given back); whoever is none of these is a new rater. Of `platform` the parameters in
+        `settings.platform_ids` are kept as they are. Raises `RefusedError`: 403 without a valid invitation where one is
+        needed, 409 for a participant who is known from another session or invitation, 410 where the open link's places
+        are taken, 422 for ids that cannot be kept.
         """
         return self._entry.enter(self.now(), key, invite, platform or {})
 
@@ -181,6 +193,14 @@ class Flow:
         path = self._paths.get((row.page_id, row.clip_id), row.path)  # the owner may have moved the sound
         return Item(row.clip_id, path, row.group, row.stratum, row.probability, row.low, row.high)
 
+    def silence(self, rater_id: str, item_id: str) -> None:
+        """Keeps that the item's sound cannot be played: its rating is not asked of this rater, then or later.
+
+        An answer that is there already stays. Raises `RefusedError` 404 where the item is not theirs.
+        """
+        with self.store.writing() as connection:
+            keep_silent(connection, item_of(connection, rater_id, item_id, alone=True))
+
     def submit(self, rater_id: str, number: int) -> State:
         """The state after the page was submitted; gives the next page, once however often it is called.
 
@@ -204,16 +224,15 @@ class Flow:
         """The share of the clip that the rater has heard over all loads of the page, 0–1, with `told` kept.
 
         `duration_s` is the clip's, as the server knows it. Telling the same, or less, again changes nothing. Nobody
-        hears more than the time since the page was given. Raises `RefusedError` 422 on times that are none.
+        hears more, of all clips of a page together, than the time since the page was given. Raises `RefusedError` 422
+        on times that are none.
         """
         check_heard(told)
         with self.store.writing() as connection:
             item = item_of(connection, rater_id, item_id, alone=True)
             if item.closed:
                 return float(item.heard)
-            most_s = self._elapsed(item.given_at)
-            covered = keep_heard(connection, item, told, duration_s, most_s)
-            return keep_share(connection, item, share(covered, duration_s, most_s))
+            return keep_heard(connection, item, told, duration_s, self._elapsed(item.given_at))
 
     def answer(self, rater_id: str, item_id: str, told: GivenAnswer) -> None:
         """Keeps an answer: it is on the disk when this returns. Every change is a row, and the last one counts.
@@ -229,8 +248,7 @@ class Flow:
             if item.closed:
                 raise RefusedError("You are done: ratings can no longer be changed.", 409)
             if item.heard < self._enough:
-                needed = self.study.settings.heard_share
-                raise RefusedError(f"Listen to {needed:.0%} of the clip first; {item.heard:.0%} was heard.", 422)
+                raise RefusedError(listen_first(self.study.settings.heard_share, item.heard), 422)
             keep_answer(connection, item, told, self._elapsed(item.given_at), time_text(self.now()))
 
     # For the owner
@@ -255,7 +273,7 @@ class Flow:
         return self._entry.invite(self.now(), count, label)
 
     def forget(self, who: str, *, keep_ratings: bool = False) -> Forgotten:
-        """What was deleted of a rater, told by their id or a platform's id of theirs: all, or all that tells who it is.
+        """What was deleted of a rater, told by their id or a platform's participant id: all, or all that tells who.
 
         Raises `DataError` where no rater has that id, or several have.
         """

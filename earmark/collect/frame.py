@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from earmark.audio.decode import streamed
+from earmark.audio.decode import decoders_silent, streamed
 from earmark.data.check import Names, is_file, shown
 from earmark.data.collection import LISTS, Caption, Clip, Collection
 from earmark.data.overlap import plain_text
@@ -89,7 +89,12 @@ def frame(
 def _check_sounds(collection: Collection, gallery: Sequence[Clip]) -> None:
     """Raises `DataError` where there are vectors and no sounds."""
     if not gallery:
-        raise DataError(f"{collection.root}: no clips; expected some with sounds. Name another split.")
+        why = "Add some to clips.csv."
+        if collection.clips:
+            why = f"All of {len(collection.clips)} stand in rated lists (*{LISTS}). Name their split."
+        elif collection.problems:
+            why = f"First of the rows left out: {collection.problems[0]}"
+        raise DataError(f"{collection.root}: no clips to ask; expected some with sounds. {why}")
     if not any(clip.path for clip in gallery):
         raise DataError(
             f"{collection.root}: none of {len(gallery)} clips has a sound (the paths in clips.csv are empty); people "
@@ -124,17 +129,19 @@ def _lengths(
 ) -> dict[str, float]:
     """Seconds by clip; each sound is decoded whole, on all cores. Why it cannot be goes to the problems."""
     found: dict[str, float] = {}
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)
-    try:
-        for done, (clip_id, length) in enumerate(zip(paths, pool.map(_length, paths.values()), strict=True), start=1):
-            if isinstance(length, float):
-                found[clip_id] = length
-            else:
-                problems[clip_id] = Problem(where(clip_id), f"{length}. {NOT_HEARD}")
-            if progress:
-                progress("decoding sounds", done, len(paths))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with decoders_silent():
+        pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        try:
+            lengths = zip(paths, pool.map(_length, paths.values()), strict=True)
+            for done, (clip_id, length) in enumerate(lengths, start=1):
+                if isinstance(length, float):
+                    found[clip_id] = length
+                else:
+                    problems[clip_id] = Problem(where(clip_id), f"{length}. {NOT_HEARD}")
+                if progress:
+                    progress("decoding sounds", done, len(paths))
+        finally:
+            pool.shutdown(cancel_futures=True)
     return found
 
 

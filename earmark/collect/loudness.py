@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.decode import LOUDEST, Stream, shown, unmixed
+from earmark.audio.decode import LOUDEST, Stream, decoders_silent, shown, unmixed
 from earmark.collect.study import Study
 from earmark.errors import DataError, Problem
 from earmark.files import cache_folder, writing
@@ -102,9 +102,10 @@ def matched(path: Path, target_lufs: float) -> Path:
     place = _place(path, target_lufs)
     with _alone:
         if not place.exists():
-            gain = level(path).gain(target_lufs)
-            with writing(place) as aside:
-                _write(path, gain, aside)
+            with decoders_silent():
+                gain = level(path).gain(target_lufs)
+                with writing(place) as aside:
+                    _write(path, gain, aside)
     return place
 
 

@@ -6,13 +6,14 @@ The statements stand ready: building one costs as much as what the database does
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
 from earmark.collect.store import RefusedError, answers, given, heard, items, raters
 from earmark.collect.study import Settings
-from earmark.collect.told import GivenAnswer, Heard, merged, plain_rating
+from earmark.collect.told import GivenAnswer, Heard, merged, plain_rating, seconds_of, share
 
 MOST_VIEWS = 200
 """Loads of a page that are told apart."""
@@ -33,9 +34,13 @@ _ITEM = (
         items.c.item_id == bindparam("item"), items.c.rater_id == bindparam("rater"), raters.c.forgotten_at.is_(None)
     )
 )
-_ITEM_ALONE = _ITEM.with_for_update(of=items)
+_ITEM_ALONE = _ITEM.with_for_update(of=[items, given])
 _SAME = select(answers.c.change).where(answers.c.item_id == bindparam("item"), answers.c.key == bindparam("word"))
-_VIEWS = select(heard).where(heard.c.item_id == bindparam("item"))
+_VIEWS = (
+    select(heard)
+    .join(items, items.c.item_id == heard.c.item_id)
+    .where(items.c.rater_id == bindparam("rater"), items.c.number == bindparam("page"))
+)
 _INSERT_ANSWER, _INSERT_HEARD = insert(answers), insert(heard)
 _UPDATE_HEARD = update(heard).where(heard.c.item_id == bindparam("item"), heard.c.view == bindparam("load"))
 _UPDATE_ITEM = update(items).where(items.c.item_id == bindparam("item"))
@@ -46,10 +51,11 @@ _SHOWN = (
         items.c.heard,
         func.coalesce(func.sum(heard.c.played_s), 0.0),
         func.coalesce(func.sum(heard.c.plays), 0),
+        items.c.silent == 1,
     )
     .select_from(items.outerjoin(answers, LAST).outerjoin(heard, heard.c.item_id == items.c.item_id))
     .where(items.c.rater_id == bindparam("rater"), items.c.number == bindparam("page"))
-    .group_by(items.c.item_id, answers.c.rating, items.c.heard, items.c.position)
+    .group_by(items.c.item_id, answers.c.rating, items.c.heard, items.c.silent, items.c.position)
     .order_by(items.c.position)
 )
 
@@ -62,7 +68,8 @@ def enough(settings: Settings) -> float:
 def item_of(connection: Connection, rater_id: str, item_id: str, *, alone: bool = False) -> Any:
     """The rater's item with its page's id and time, and whether the rater is done (`closed`).
 
-    `alone`: until the transaction ends nobody else changes it. Raises `RefusedError` 404 where it is not theirs.
+    `alone`: until the transaction ends nobody else changes anything on its page. Raises `RefusedError` 404 where it is
+    not theirs.
     """
     which = {"item": plain_id(item_id), "rater": plain_id(rater_id)}
     found = connection.execute(_ITEM_ALONE if alone else _ITEM, which).first()
@@ -72,15 +79,21 @@ def item_of(connection: Connection, rater_id: str, item_id: str, *, alone: bool 
 
 
 def shown_items(connection: Connection, rater_id: str, number: int) -> list[Any]:
-    """The items of a page in their order: id, last rating, share heard, seconds played, plays."""
+    """The items of a page in their order: id, last rating, share heard, seconds played, plays, whether it is silent."""
     return list(connection.execute(_SHOWN, {"rater": rater_id, "page": number}).all())
 
 
-def keep_heard(connection: Connection, item: Any, told: Heard, duration_s: float, most_s: float) -> list[list[float]]:
-    """Keeps what a load of the page tells; what of the clip all loads have covered."""
-    views = connection.execute(_VIEWS, {"item": item.item_id}).all()
+def keep_heard(connection: Connection, item: Any, told: Heard, duration_s: float, most_s: float) -> float:
+    """The share of the clip that was heard, 0–1, with what a load of the page tells kept.
+
+    One clip sounds at a time: all clips of the page together were heard, and played, for `most_s` seconds at most.
+    """
+    page = connection.execute(_VIEWS, {"rater": item.rater_id, "page": item.number}).all()
+    views = [view for view in page if view.item_id == item.item_id]
     own = next((view for view in views if view.view == told.view), None)
-    row = merged(own, told, duration_s, most_s)
+    left_s = max(0.0, most_s - _heard_beside(page, item.item_id))
+    played_s = max(0.0, most_s - sum(view.played_s for view in page if view is not own))
+    row = merged(own, told, duration_s, most_s, left_s, played_s)
     if own is not None:
         connection.execute(_UPDATE_HEARD, {"item": item.item_id, "load": told.view, **row})
     elif len(views) < MOST_VIEWS:
@@ -89,14 +102,30 @@ def keep_heard(connection: Connection, item: Any, told: Heard, duration_s: float
     else:
         raise RefusedError(f"This page was loaded {MOST_VIEWS} times. Go on in one window.", 429)
     covered = [view.covered for view in views if view is not own] + [row["covered"]]
-    return [part for parts in covered for part in json.loads(parts)]
+    return _keep_share(
+        connection, item, share([part for each in covered for part in json.loads(each)], duration_s, left_s)
+    )
 
 
-def keep_share(connection: Connection, item: Any, share: float) -> float:
+def _heard_beside(page: Sequence[Any], item_id: str) -> float:
+    """Seconds of the page's other clips that were heard, over all loads."""
+    parts: dict[str, list[list[float]]] = {}
+    for view in page:
+        if view.item_id != item_id:
+            parts.setdefault(view.item_id, []).extend(json.loads(view.covered))
+    return sum(seconds_of(each) for each in parts.values())
+
+
+def keep_silent(connection: Connection, item: Any) -> None:
+    """Marks the item as one whose sound cannot be played: its rating is not asked."""
+    connection.execute(_UPDATE_ITEM, {"item": item.item_id, "silent": 1})
+
+
+def _keep_share(connection: Connection, item: Any, now: float) -> float:
     """The share of the clip that counts as heard: the most that it ever was."""
-    if share > item.heard:
-        connection.execute(_UPDATE_ITEM, {"item": item.item_id, "heard": share})
-    return max(share, float(item.heard))
+    if now > item.heard:
+        connection.execute(_UPDATE_ITEM, {"item": item.item_id, "heard": now})
+    return max(now, float(item.heard))
 
 
 def is_kept(connection: Connection, item: Any, key: str) -> bool:

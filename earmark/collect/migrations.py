@@ -101,6 +101,8 @@ STEPS: list[tuple[str, ...]] = [
             UNIQUE (item_id, key)
         )""",
     ),
+    # its sound could not be played when it was asked: its rating is not
+    ("ALTER TABLE items ADD COLUMN silent INTEGER NOT NULL DEFAULT 0",),
 ]
 """Each a list of statements."""
 VERSION_TABLE = "earmark_schema"
@@ -127,6 +129,13 @@ def migrate(connection: Connection, place: str) -> tuple[int, int]:
     if before < newest:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version = :version"), {"version": newest})
     return before, newest
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether the tables are of today's version: nothing is to be migrated."""
+    if VERSION_TABLE not in inspect(connection).get_table_names():
+        return False
+    return list(connection.execute(text(f"SELECT version FROM {VERSION_TABLE}")).scalars()) == [len(STEPS)]
 
 
 def _version(connection: Connection, place: str) -> int:

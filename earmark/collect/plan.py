@@ -36,7 +36,7 @@ class Plan:
     """Check pages; −1: twice as many as a rater sees, fewer where captions are few."""
     own_low: float = 50.0
     """A check's own clip rated lower is wrong, 0–100."""
-    other_high: float = 50.0
+    other_high: float = 40.0
     """A check's random clip rated higher is wrong, 0–100."""
     seed: int = 0
     encoder: str = "all-mpnet-base-v2"
@@ -56,7 +56,20 @@ class Plan:
             raise ConfigError(
                 f"pool: among = {self.among}; expected {max(self.similar, self.middle)} or more, as many as are drawn."
             )
+        if self.own_low <= self.other_high:
+            raise ConfigError(
+                f"pool: own-low = {self.own_low:g} and other-high = {self.other_high:g}: {self.own_low:g} for "
+                "everything would be right. Give --own-low a higher number than --other-high."
+            )
         check_settings(self.study, "pool: study")
+
+    @property
+    def known_others(self) -> int:
+        """So many other clips of a check page have a known answer, one at least: more tell more, as long as one number
+        for all of them gets fewer right than `qualify_share` and `checks_share` ask for.
+        """
+        share = min(self.study.qualify_share, self.study.checks_share)
+        return max([1, *(count for count in range(1, self.page) if count / (count + 1) < share)])
 
 
 _RANGES: Mapping[str, tuple[float, float]] = {

@@ -96,7 +96,7 @@ def make_study(
         raise DataError(
             f"{collection.root}: no pair is left to ask: all are rated or known. Add clips, or ask again (--again)."
         )
-    pages += _check_pages(found, plan, checks, others[len(tasks) :])
+    pages += _check_pages(found, plan, checks, others[len(tasks) :], [len(page.items) for page in pages])
     study = Study(
         folder,
         plan.study,
@@ -214,24 +214,38 @@ def _page(letter: str, kind: Kind, number: int, dealt: Sequence[tuple[Caption, l
     return Page(name, kind, caption.caption_id, caption.text, tuple(items))
 
 
-def _check_pages(found: Frame, plan: Plan, captions: Sequence[Caption], others: Sequence[Others]) -> list[Page]:
-    """Pages with known answers: the own clip and random others, of the lower half of the ranks where there are any."""
+def _check_pages(
+    found: Frame, plan: Plan, captions: Sequence[Caption], others: Sequence[Others], sizes: Sequence[int]
+) -> list[Page]:
+    """Pages with known answers: the own clip and random others, of the lower half of the ranks where there are any.
+
+    They are as large as task pages, whose `sizes` they are dealt in random order, so that none is told by its size.
+    """
     rng = _rng(plan, "checks")
     dealt: list[tuple[Caption, list[Item]]] = []
-    for caption, each in zip(captions, others, strict=True):
+    planned = zip(captions, others, _dealt(sizes, len(captions), rng), strict=True)
+    for number, (caption, each, size) in enumerate(planned):
         low = each.distant[~np.isin(each.distant, each.ranked[: len(each.ranked) // 2])]
-        places = [found.at[caption.clip_id], *low[: max(1, plan.page - 1)]]  # they come in random order
-        items = [_known(found, plan, places, int(at)) for at in rng.permutation(len(places))]
-        dealt.append((caption, items))
+        places = [found.at[caption.clip_id], *low[: max(1, size - 1)]]  # they come in random order
+        shown = rng.permutation(len(places)) if size > 1 else [number % len(places)]
+        dealt.append((caption, [_known(found, plan, places, int(at)) for at in shown]))
     qualify, checks = dealt[: plan.study.qualify], dealt[plan.study.qualify :]
     pages = [_page("c", "check", number, checks) for number in range(len(checks))]
     return pages + [_page("q", "qualification", number, qualify) for number in range(len(qualify))]
 
 
+def _dealt(sizes: Sequence[int], count: int, rng: Generator) -> list[int]:
+    """So many of the sizes in random order, each as often as its share of all says, rounded up or down."""
+    ordered = np.sort(sizes)
+    at = (np.arange(count) + rng.random()) * len(ordered) / max(1, count)
+    return [int(size) for size in rng.permutation(ordered[at.astype(np.int64)])]
+
+
 def _known(found: Frame, plan: Plan, places: Sequence[int], at: int) -> Item:
-    """The clip of a check: the first of the places is the own one."""
+    """The clip of a check: the first of the places is the own one; beyond some others any answer is right."""
     clip = found.clips[places[at]]
-    low, high = (None, plan.other_high) if at else (plan.own_low, None)
+    low = plan.own_low if at == 0 else None
+    high = plan.other_high if 0 < at <= plan.known_others else None
     return Item(clip.clip_id, clip.path, low=low, high=high)
 
 

@@ -60,6 +60,8 @@ class Progress:
     """Items of task pages that have an answer."""
     invites: int
     invites_used: int
+    silent: Mapping[str, int]
+    """Sounds that could not be played while the study ran: path → raters who came upon it and were not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,14 @@ class Forgotten:
     """Whether the answers are kept, under an id that says nothing."""
     wiped: bool
     """Whether the bytes are gone from the database's files too."""
+    logged: bool
+    """Whether the database's server keeps a log of changes of its own, as PostgreSQL does."""
 
     def __str__(self) -> str:
         what = "who it was is deleted, the answers are kept" if self.kept else "deleted"
         rest = "" if self.wiped else "; other programs hold the database: close them and forget again"
+        if self.logged:
+            rest += "; the server's own log of changes, and its backups, keep it until they are recycled"
         return f"{self.rater_id}: {self.pages} pages, {self.answers} answers: {what}{rest}"
 
 
@@ -272,7 +278,15 @@ def progress(connection: Connection, study: Study, now: datetime) -> Progress:
         ratings=_count(connection, items.join(answers, LAST).join(given, PAGE), given.c.kind == "task"),
         invites=_count(connection, invites),
         invites_used=counts[5],
+        silent=_silent(connection),
     )
+
+
+def _silent(connection: Connection) -> dict[str, int]:
+    """Sounds that could not be played, by path."""
+    query = select(items.c.path, func.count(items.c.rater_id.distinct())).where(items.c.silent == 1)
+    found = connection.execute(query.group_by(items.c.path).order_by(items.c.path)).all()
+    return {row[0]: row[1] for row in found}
 
 
 def _count(connection: Connection, table: Any, *where: Any) -> int:
@@ -292,7 +306,7 @@ def forget(store: Store, who: str, now: str, *, keep_ratings: bool) -> Forgotten
     except DataError:
         store.wipe()  # somebody may have been forgotten while others read the files
         raise
-    return Forgotten(rater_id, pages, changes, keep_ratings, store.wipe())
+    return Forgotten(rater_id, pages, changes, keep_ratings, store.wipe(), not store.is_file)
 
 
 def _deleted(store: Store, who: str, now: str, *, keep_ratings: bool) -> tuple[str, int, int]:
@@ -316,12 +330,13 @@ def _deleted(store: Store, who: str, now: str, *, keep_ratings: bool) -> tuple[s
 
 
 def _told_by(connection: Connection, who: str) -> Any:
-    """The rater of that id, or with that id of a platform."""
+    """The rater of that id, or the participant of that id on a platform; ids that many share tell nobody."""
     word = who if who.isprintable() else ""
     found = connection.execute(select(raters).where(raters.c.rater_id == word)).all()
     if not found:
-        having = select(platform_ids.c.rater_id).where(platform_ids.c.value == word)
-        found = connection.execute(select(raters).where(raters.c.rater_id.in_(having))).all()
+        own = raters.c.participant == platform_ids.c.name + "=" + platform_ids.c.value
+        having = select(raters).join(platform_ids, and_(platform_ids.c.rater_id == raters.c.rater_id, own))
+        found = connection.execute(having.where(platform_ids.c.value == word)).all()
     if not found:
         raise DataError(f"{who!r:.60}: no rater has this id. The owner's page lists those there are.")
     if len(found) > 1:

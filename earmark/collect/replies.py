@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -12,10 +14,10 @@ from earmark.collect.told import LONGEST_WORD, MOST_PARTS
 
 ItemId = Annotated[str, Field(pattern="^[0-9A-Za-z]{1,64}$")]
 PageNumber = Annotated[int, Field(ge=1, le=1_000_000)]
-Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_WORD, pattern="^[ -~]+$")]
-Count = Annotated[int, Field(ge=0, le=100_000)]
-Answers = Annotated[list[Annotated[int, Field(ge=0, le=9)]], Field(max_length=MOST_ROUNDS)]
+Count = Annotated[int, Field(ge=0, le=100_000, strict=True)]
+Answers = Annotated[list[Annotated[int, Field(ge=0, le=9, strict=True)]], Field(max_length=MOST_ROUNDS)]
 
 
 class About(BaseModel):
@@ -91,6 +93,7 @@ class PageItem(BaseModel):
     heard: float = Field(description="Share of the clip, 0–1.")
     played_s: float
     plays: int
+    playable: bool = Field(description="False where its sound cannot be played: its rating is not asked.")
 
 
 class AskedPage(BaseModel):
@@ -103,16 +106,17 @@ class AskedPage(BaseModel):
     submitted: bool
 
     @classmethod
-    def of_shown(cls, shown: Shown, seconds: list[float]) -> AskedPage:
-        """As it is sent, with the duration of each item."""
+    def of_shown(cls, shown: Shown, seconds: Sequence[float | None]) -> AskedPage:
+        """As it is sent, with the duration of each item, None where it cannot be played."""
         items = [
             PageItem(
                 id=item.item_id,
-                duration_s=duration,
+                duration_s=duration or 0.0,
                 rating=item.rating,
-                heard=round(item.heard, 4),
+                heard=math.floor(item.heard * 10_000) / 10_000,
                 played_s=item.played_s,
                 plays=item.plays,
+                playable=duration is not None,
             )
             for item, duration in zip(shown.items, seconds, strict=True)
         ]
@@ -146,7 +150,9 @@ class Rated(BaseModel):
 
     key: Name = Field(description="Random, made by the page for this answer: the same one twice is one answer.")
     view: Name = Field(description="As in `Listened`.")
-    rating: float = Field(ge=0, le=100, allow_inf_nan=False, description="0–100, with one decimal at most.")
+    rating: float = Field(
+        ge=0, le=100, allow_inf_nan=False, strict=True, description="0–100, with one decimal at most."
+    )
     rated_s: Seconds = Field(0.0, description="Seconds after the page was shown.")
     heard: Numbers | None = Field(None, description="What was heard by then: it is kept first.")
 

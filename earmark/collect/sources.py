@@ -5,11 +5,13 @@ What is read, by its layout: a study's folder (study.toml), a collection's (clip
 `caption_id,clip_id,rating` with a collection's other columns.
 
 Of a study count the last answers of task pages that were submitted. What else it holds (pages with known answers, pages
-that were not submitted, raters who did not pass the qualification) is left out and counted.
+that were not submitted, raters who did not pass the qualification) is left out and counted. What was shown and the
+collection has not, or has in other words, is added to it (`explained`): no answer is lost by an edit of either.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from earmark.data.collection import LISTS, Collection
+from earmark.collect.strata import GROUPS
+from earmark.data.collection import LISTS, Caption, Clip, Collection
 from earmark.data.published import LAYOUTS, import_published
 from earmark.data.rows import RATING_COLUMNS, is_blank, rating_fault, unguarded
 from earmark.errors import ConfigError, DataError, Problem
@@ -38,6 +41,8 @@ RATED = ("RELATE", "XACLE")
 RELATE_SPLIT = "in RELATE dataset"
 """Its column of splits, which are of ratings, not of sounds."""
 Choice = Literal["failed", "flagged"]
+ADDED = "added"
+"""The split of a clip that was asked with a caption of its own, and that the collection has not."""
 CHOICES: tuple[Choice, ...] = ("failed", "flagged")
 """Raters that may be left out: who failed the checks, and who has any flag (`measure.raters`)."""
 
@@ -63,10 +68,26 @@ class Source:
     """Why, in words → ratings."""
     problems: tuple[Problem, ...] = ()
     """Rows that could not be used."""
+    notes: tuple[str, ...] = ()
+    """What was shown and the collection has not, or has in other words."""
 
     def judged(self) -> Raters:
         """Each rater, with flags."""
         return raters(self.ratings, checks=self.checks, checks_share=self.checks_share)
+
+    def in_collection(self) -> Source:
+        """The same without ratings of captions that the collection has not; those are problems."""
+        if self.collection is None:
+            return self
+        known = {caption.caption_id for caption in self.collection.captions}
+        strange = Counter(rating.caption_id for rating in self.ratings if rating.caption_id not in known)
+        file, advice = str(self.collection.root / "captions.csv"), "Tables have them (--layout ratings)"
+        told = [
+            Problem(file, f"no caption {name!r}: {_ratings(count)} left out. {advice}.")
+            for name, count in strange.items()
+        ]
+        kept = tuple(rating for rating in self.ratings if rating.caption_id in known)
+        return replace(self, ratings=kept, problems=(*self.problems, *told))
 
     def without(self, choices: Iterable[str]) -> Source:
         """The same without the raters chosen, who are counted. Raises `ConfigError` on a choice that is none."""
@@ -83,11 +104,15 @@ class Source:
             gone = {rater for rater, (right, asked) in self.checks.items() if asked and right < share * asked}
             why = "failed the checks"
         else:
-            gone, why = {rater.rater_id for rater in self.judged().flagged}, "have a flag"
+            gone, why = {rater.rater_id for rater in self.judged().flagged}, "got a flag"
         kept = tuple(rating for rating in self.ratings if rating.rater_id not in gone)
         lost = len(self.ratings) - len(kept)
         there = len(gone & {rating.rater_id for rating in self.ratings})
-        counted = {**self.left_out, f"of {there:,} raters who {why}": lost} if lost else self.left_out
+        counted = (
+            {**self.left_out, f"of {there:,} rater{'s' if there != 1 else ''} who {why}": lost}
+            if lost
+            else self.left_out
+        )
         return replace(self, ratings=kept, left_out=counted)
 
     def parts(self) -> dict[str, list[Rating]]:
@@ -156,9 +181,8 @@ def _of_study(folder: Path, store: str, unsubmitted: bool) -> Source:
         given, rows = flow.ratings(), flow.raters()
     finally:
         kept.close()
-    ratings, left_out = counted(given, rows, unsubmitted=unsubmitted)
-    collection = Collection.read(study.collection)
-    ratings, problems = against(collection, ratings, {each.caption_id: each.text for each in given})
+    kept_answers, left_out = counting(given, rows, unsubmitted=unsubmitted)
+    collection, ratings, notes = explained(Collection.read(study.collection), kept_answers)
     return Source(
         folder,
         "study",
@@ -169,7 +193,8 @@ def _of_study(folder: Path, store: str, unsubmitted: bool) -> Source:
         {row.rater_id: (row.checks_right, row.checks_asked) for row in rows if row.checks_asked},
         study.settings.checks_share,
         left_out,
-        (*collection.problems, *problems),
+        tuple(collection.problems),
+        tuple(notes),
     )
 
 
@@ -177,6 +202,14 @@ def counted(
     given: Sequence[GivenRating], rows: Sequence[RaterRow], *, unsubmitted: bool = False
 ) -> tuple[list[Rating], dict[str, int]]:
     """The answers that count, as ratings, and how many were left out, by why."""
+    found, lost = counting(given, rows, unsubmitted=unsubmitted)
+    return [rating_of(each) for each in found], lost
+
+
+def counting(
+    given: Sequence[GivenRating], rows: Sequence[RaterRow], *, unsubmitted: bool = False
+) -> tuple[list[GivenRating], dict[str, int]]:
+    """The answers that count, and how many were left out, by why."""
     failed = {row.rater_id for row in rows if row.qualified is False}
     lost: Counter[str] = Counter()
     found = []
@@ -188,7 +221,7 @@ def counted(
         elif not each.submitted and not unsubmitted:
             lost["of pages that were not submitted"] += 1
         else:
-            found.append(rating_of(each))
+            found.append(each)
     return found, dict(lost)
 
 
@@ -222,26 +255,44 @@ def plain(value: float) -> str:
     return "" if np.isnan(value) else np.format_float_positional(value, trim="-")
 
 
-def against(
-    collection: Collection, ratings: Sequence[Rating], shown: Mapping[str, str]
-) -> tuple[list[Rating], list[Problem]]:
-    """The ratings of captions and clips that the collection has, and with the words that were shown; the others."""
-    texts = {caption.caption_id: caption.text for caption in collection.captions}
-    clips = {clip.clip_id for clip in collection.clips}
-    kept, faults = [], Counter[tuple[str, str]]()
-    for rating in ratings:
-        if rating.caption_id not in texts:
-            faults["captions.csv", f"no caption {rating.caption_id!r}"] += 1
-        elif rating.clip_id not in clips:
-            faults["clips.csv", f"no clip {rating.clip_id!r}"] += 1
-        elif texts[rating.caption_id] != shown.get(rating.caption_id, texts[rating.caption_id]):
-            faults["captions.csv", f"caption {rating.caption_id!r} has other words than were shown"] += 1
-        else:
-            kept.append(rating)
-    return kept, [
-        Problem(str(collection.root / file), f"{what}; its {count:,} ratings are left out.")
-        for (file, what), count in faults.items()
-    ]
+def explained(collection: Collection, given: Sequence[GivenRating]) -> tuple[Collection, list[Rating], list[str]]:
+    """The collection with all that was shown, the ratings of it, and what was added, in words.
+
+    Words that the collection's caption has not (any more) become a caption of their own, `shown_id`; a caption that it
+    has not belongs to the clip that it was asked with as its own (TP), and is not added where there is none; a clip
+    that it has not is added with its path, in the split of the caption's clip.
+    """
+    clips = {clip.clip_id: clip for clip in collection.clips}
+    captions = {caption.caption_id: caption for caption in collection.captions}
+    owners = {each.caption_id: each.clip_id for each in given if each.group == GROUPS["own"]}
+    owners |= {caption.caption_id: caption.clip_id for caption in collection.captions}
+    there, told, ratings = set(captions), Counter[str](), []
+    for each in given:
+        name, owner = each.caption_id, owners.get(each.caption_id)
+        if not owner:
+            told[f"no caption {name!r} in the collection, and no clip is its own: it is not added"] += 1
+        elif captions.setdefault(name, Caption(name, owner, each.text)).text != each.text:
+            name = shown_id(name, each.text)
+            captions.setdefault(name, Caption(name, owner, each.text))
+            told[f"caption {each.caption_id!r} has other words than were shown: those are caption {name!r}"] += 1
+        elif name not in there:
+            told[f"no caption {name!r} in the collection: it is added"] += 1
+        if each.clip_id not in clips:
+            split = clips[owner].split if owner in clips else ADDED
+            clips[each.clip_id] = Clip(each.clip_id, each.path, split)
+            told[f"no clip {each.clip_id!r} in the collection: it is added"] += 0
+        ratings.append(replace(rating_of(each), caption_id=name))
+    notes = [f"{what} ({_ratings(count)})." if count else f"{what}." for what, count in told.items()]
+    return replace(collection, clips=list(clips.values()), captions=list(captions.values())), ratings, notes
+
+
+def shown_id(caption_id: str, text: str) -> str:
+    """The id of the words that were shown in place of a caption's own: the same for the same words."""
+    return f"{caption_id}#shown-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+
+def _ratings(count: int) -> str:
+    return f"{count:,} rating{'s' if count != 1 else ''}"
 
 
 # Of collections and files

@@ -1,7 +1,8 @@
 """Where a study's answers are kept: SQLite, or PostgreSQL by its URL; the same tables and statements on both.
 
 `writing` is one transaction: when it ends the disk has all of it, whatever happens to the process then; when it fails
-nothing of it is kept. On SQLite one thread of a process writes at a time, and processes wait for each other.
+nothing of it is kept. On SQLite one thread of a process writes at a time, and processes wait for each other. A store
+of today's version is opened without a write, so that one that cannot be written can still be read.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
 from sqlalchemy import (
     URL,
@@ -24,21 +26,27 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     MetaData,
+    QueuePool,
     Table,
     Text,
     create_engine,
     event,
     make_url,
     select,
+    text,
     update,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from earmark.collect.migrations import migrate
+from earmark.collect.migrations import is_current, migrate
 from earmark.errors import ConfigError, DataError
 
 BUSY_S = 20.0
 """How long a process waits for another one's transaction."""
+RATERS_S = 5.0
+"""How long it does while a rater waits for the answer."""
+CLOSING_S = 0.5
+"""How long it does when it ends."""
 DATABASE = "study.db"
 """The store in a study's folder."""
 POOL = 16
@@ -55,10 +63,25 @@ class RefusedError(DataError):
 
 
 class StoreError(RefusedError):
-    """The database could not do it, and nothing of it is kept."""
+    """The database could not do it, and nothing of it is kept.
+
+    The message tells the owner the place and the reason; `plain` is what anybody may read.
+    """
 
     def __init__(self, message: str, status: int = 503) -> None:
         super().__init__(message, status)
+
+    @property
+    def plain(self) -> str:
+        """For who asked for a change."""
+        if self.status == 409:
+            return "Someone else changed this at the same moment. Try again."
+        return "Your answer could not be stored just now. Try again."
+
+    @property
+    def cannot_write(self) -> bool:
+        """Whether it is that this user, on this disk, may only read."""
+        return any(part in str(self) for part in ("readonly", "read-only", "permission denied", "unable to open"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +211,7 @@ items = Table(
     Column("high", Float),
     Column("heard", Float, nullable=False),
     Column("changes", Integer, nullable=False),
+    Column("silent", Integer, nullable=False),
 )
 heard = Table(
     "heard",
@@ -221,45 +245,109 @@ class Store:
         """Use `Store.open`."""
         self.place = place
         """The database in words, without a password."""
+        self.busy_s: float | None = None
+        """How long others are waited for; None: `BUSY_S`."""
         self._engine = engine
         self.is_file = engine.dialect.name == "sqlite"
         self._writes = engine.execution_options(begin="BEGIN IMMEDIATE")
         outside: dict[str, str] = {"begin": ""} if self.is_file else {"isolation_level": "AUTOCOMMIT"}
         self._outside = engine.execution_options(**outside)
-        self._lock = threading.Lock() if self.is_file else nullcontext()
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, place: str | Path) -> Store:
         """The database of a file, or of a URL (`postgresql://...`), made or migrated where it needs to be.
 
-        Raises `ConfigError` on a URL of another kind, `DataError` (`StoreError`) where it cannot be opened or is newer
-        than this program.
+        One that cannot be written is opened to be read where its tables are today's. Raises `ConfigError` on a URL of
+        another kind, `DataError` (`StoreError`) where it cannot be opened or is newer than this program.
         """
         url = _url(place)
-        words = str(url.database) if url.drivername == "sqlite" else url.render_as_string(hide_password=True)
-        store = cls(_sqlite(url) if url.drivername == "sqlite" else _postgresql(url), words)
+        if url.drivername != "sqlite":
+            return cls(_postgresql(url), _in_words(url))._made()
+        words = str(url.database)
         try:
-            with store.writing() as connection:
-                migrate(connection, words)
-        except BaseException:
-            store.close()
+            return cls(_sqlite(url), words)._made()
+        except StoreError as error:
+            if not error.cannot_write:
+                raise
+            beside = Path(f"{words}-wal")
+            for mode in _ways_to_read(Path(words), beside):
+                with suppress(DataError):
+                    return cls(_sqlite(url, mode), words)._made()
+            if Path(words).is_file() and beside.is_file() and beside.stat().st_size:
+                raise StoreError(
+                    f"{error} {beside} holds answers too: both can be read where both are written."
+                ) from error
             raise
-        return store
+
+    def _made(self) -> Store:
+        """Itself, with today's tables."""
+        try:
+            with self.reading() as connection:
+                current = is_current(connection)
+            if not current:
+                with self.writing() as connection:
+                    migrate(connection, self.place)
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Ends all connections; a file is whole then without those that SQLite keeps beside it."""
+        pool = self._engine.pool
+        if self.is_file and isinstance(pool, QueuePool) and pool.checkedin():  # else it was never opened
+            with suppress(SQLAlchemyError, StoreError), self._alone(CLOSING_S), self._outside.connect() as connection:
+                _wait_for(connection, CLOSING_S)
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection to read by."""
-        with self._told(), self._engine.connect() as connection:
+        with self._told(), self._patient(self._engine, self._wait_s) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A connection whose changes are kept together, and durably, when the block ends; none when it raises."""
-        with self._lock, self._told(), self._writes.connect() as connection, connection.begin():
+        with (
+            self._alone(self._wait_s) as left_s,
+            self._told(),
+            self._patient(self._writes, left_s) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def check_writable(self) -> None:
+        """Raises `StoreError` where it can only be read."""
+        with self.giving() as connection:  # SQLite lets a transaction begin all the same
+            connection.execute(update(gate).values(rehearsal=gate.c.rehearsal))
+
+    @property
+    def _wait_s(self) -> float:
+        return BUSY_S if self.busy_s is None else self.busy_s
+
+    @contextmanager
+    def _alone(self, wait_s: float) -> Iterator[float]:
+        """The seconds that are left to wait, in the one thread that may write to a file."""
+        if not self.is_file:
+            yield wait_s
+            return
+        until = time.monotonic() + wait_s
+        if not self._lock.acquire(timeout=wait_s):
+            raise StoreError(f"{self.place}: database is locked, by others of this process. Nothing was kept.")
+        try:
+            yield max(0.0, until - time.monotonic())
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _patient(self, engine: Engine, wait_s: float) -> Iterator[Connection]:
+        """A connection that waits so long for other processes."""
+        with engine.connect() as connection:
+            if self.is_file:
+                _wait_for(connection, wait_s)
             yield connection
 
     @contextmanager
@@ -272,16 +360,21 @@ class Store:
     def claim(self, study: str, *, rehearsal: bool = False) -> None:
         """Takes the store for a study's answers, or for those of a rehearsal of it; "" is a study without an id.
 
-        Raises `DataError` where it holds those of another study, or of people where a rehearsal is to be kept.
+        A store that can only be read is not taken, and may be read. Raises `DataError` where it holds those of another
+        study, or of people where a rehearsal is to be kept.
         """
         asked = select(gate.c.study, gate.c.rehearsal)
         with self.reading() as connection:
             known = connection.execute(asked).one()
         if known.study is None:
-            with self.giving() as connection:
-                values = {"study": study, "rehearsal": int(rehearsal)}
-                connection.execute(update(gate).where(gate.c.study.is_(None)).values(values))
-                known = connection.execute(asked).one()
+            try:
+                with self.giving() as connection:
+                    values = {"study": study, "rehearsal": int(rehearsal)}
+                    connection.execute(update(gate).where(gate.c.study.is_(None)).values(values))
+                    known = connection.execute(asked).one()
+            except StoreError as error:
+                if not error.cannot_write:
+                    raise
         if study and known.study and known.study != study:
             raise DataError(f"{self.place}: holds the answers of another study. Name another store.")
         if bool(known.rehearsal) != rehearsal:
@@ -300,15 +393,13 @@ class Store:
         PostgreSQL's log of changes keeps it until the server recycles that.
         """
         try:
-            with self._lock, self._outside.connect() as connection:
-                if self.is_file:
-                    connection.exec_driver_sql("VACUUM")  # secure_delete alone leaves copies where pages were split
-                    busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
-                    return not busy
-                for table in TABLES.tables:
-                    connection.exec_driver_sql(f"VACUUM {table}")
-                return True
-        except SQLAlchemyError:
+            with self._alone(self._wait_s) as left_s, self._patient(self._outside, left_s) as connection:
+                if not self.is_file:
+                    return _wiped(connection, self._wait_s)
+                connection.exec_driver_sql("VACUUM")  # secure_delete alone leaves copies where pages were split
+                busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+                return not busy
+        except (SQLAlchemyError, StoreError):
             return False
 
     @contextmanager
@@ -319,7 +410,7 @@ class Store:
         except IntegrityError as error:
             raise StoreError(f"{self.place}: changed by someone else at this moment. Try again.", 409) from error
         except SQLAlchemyError as error:
-            raise StoreError(f"{self.place}: {_reason(error)}") from error
+            raise StoreError(f"{self.place}: {_without_secrets(_reason(error), self._engine.url)}") from error
 
 
 def store_of(folder: Path) -> Path:
@@ -341,13 +432,63 @@ def _url(place: str | Path) -> URL:
     raise ConfigError(f"a store of {url.drivername!r}; expected a file or postgresql://USER@HOST/DATABASE.")
 
 
-def _sqlite(url: URL) -> Engine:
-    engine = create_engine(url, pool_size=POOL, max_overflow=-1, connect_args={"timeout": BUSY_S})
+HARMLESS = {
+    *("host", "hostaddr", "port", "dbname", "user", "application_name", "connect_timeout", "target_session_attrs"),
+    *("sslmode", "sslrootcert", "sslcert", "service", "gssencmode", "channel_binding", "client_encoding"),
+}
+"""What of a URL's query is shown; of all else, which may be a secret, only that it is there."""
+
+
+def _in_words(url: URL) -> str:
+    """The URL without a secret."""
+    shown = {name: value if name in HARMLESS else "***" for name, value in url.query.items()}
+    return url.set(query=shown).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+
+
+def _without_secrets(said: str, url: URL) -> str:
+    """What a driver said, where it repeats a secret of the URL without that."""
+    given = [url.password, *(value for name, value in url.query.items() if name not in HARMLESS)]
+    for each in given:
+        for secret in (each,) if isinstance(each, str) else each or ():
+            said = said.replace(secret, "***") if secret else said
+    return said
+
+
+Mode = Literal["", "mode=ro", "mode=ro&immutable=1"]
+"""Of SQLite: to write, to read beside a program that may write, to read a file that nobody writes."""
+
+
+def _ways_to_read(path: Path, beside: Path) -> Iterator[Mode]:
+    """How a file can be read that could not be opened to write.
+
+    Immutable, SQLite passes over what lies beside the file: answers would be missing where something does.
+    """
+    if path.is_file():
+        yield "mode=ro"
+        if not beside.exists() or not beside.stat().st_size:
+            yield "mode=ro&immutable=1"
+
+
+def _wait_for(connection: Connection, seconds: float) -> None:
+    """Has SQLite wait so long for other processes."""
+    raw: Any = connection.connection.dbapi_connection
+    raw.execute(f"PRAGMA busy_timeout={max(1, round(seconds * 1000))}")
+
+
+def _sqlite(url: URL, mode: Mode = "") -> Engine:
+    to_read: dict[str, Any] = {}
+    if mode:
+        address = f"file:{quote(str(Path(str(url.database)).absolute()))}?{mode}"
+        to_read = {"creator": lambda: sqlite3.connect(address, uri=True, check_same_thread=False)}
+    engine = create_engine(
+        url, poolclass=QueuePool, pool_size=POOL, max_overflow=-1, connect_args={"timeout": BUSY_S}, **to_read
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(raw: Any, _: Any) -> None:
         raw.isolation_level = None  # or the driver begins transactions where it likes
-        _write_ahead(raw)
+        if not mode:
+            _write_ahead(raw)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             raw.execute(f"PRAGMA {pragma}")
 
@@ -381,6 +522,29 @@ def _postgresql(url: URL) -> Engine:
         return create_engine(url, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True)
     except ImportError as error:
         raise ConfigError("PostgreSQL needs psycopg. Install earmark[serve].") from error
+
+
+def _wiped(connection: Connection, wait_s: float) -> bool:
+    """Whether PostgreSQL wrote its tables anew, without what was deleted, also where it counts their values."""
+    since = int(connection.exec_driver_sql("SELECT txid_current()").scalar_one())
+    older = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE age(backend_xmin) > age(CAST(CAST(:since AS text) AS xid))"
+    )
+    until = time.monotonic() + wait_s
+    while connection.execute(
+        older, {"since": str(since % (1 << 32))}
+    ).scalar():  # who began before still sees it: it would be kept
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    connection.exec_driver_sql(f"SET lock_timeout = {round(wait_s * 1000)}")
+    try:
+        for table in TABLES.tables:
+            connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {table}")
+        connection.exec_driver_sql("VACUUM FULL pg_statistic")
+    finally:
+        connection.exec_driver_sql("RESET lock_timeout")
+    return True
 
 
 def _reason(error: SQLAlchemyError) -> str:

@@ -154,7 +154,7 @@ class Study:
         if checks_needed or (folder / CHECKS).exists():
             pages.read(CHECKS, CHECK_COLUMNS)
         pages.check()
-        pages.problems += _too_few(settings, pages.kept)
+        pages.problems += [*_too_few(settings, pages.kept), *_one_number(settings, pages.kept)]
         about = tables["collection"]
         return cls(
             folder,
@@ -296,6 +296,43 @@ def _too_few(settings: Settings, pages: Sequence[Page]) -> Iterator[Problem]:
     if found["qualification"] < settings.qualify:
         what = f"{found['qualification']} qualification pages; expected {settings.qualify} (study.qualify)"
         yield Problem(CHECKS, f"{what}. Add some, or so many are asked as there are.")
+
+
+def _one_number(settings: Settings, pages: Sequence[Page]) -> Iterator[Problem]:
+    """Where one number for everything is right, on pages whose answers are known."""
+    for kind, needed, share, name in (
+        ("qualification", settings.qualify, settings.qualify_share, "qualify_share"),
+        ("check", settings.check_every, settings.checks_share, "checks_share"),
+    ):
+        known = {page.page_id: [each for each in page.items if _is_known(each)] for page in pages if page.kind == kind}
+        every = [item for items in known.values() for item in items]
+        if not (needed and share and every):
+            continue
+        number, right = _best_number(every)
+        if right >= share * len(every):
+            what = f"{number:g} for everything passes the {kind} pages ({right} of {len(every)} known answers right"
+            advice = "Let `low` of some clips lie above `high` of others, and have about as many of both"
+            yield Problem(CHECKS, f"{what}; study.{name} = {share:g}). {advice}.")
+            continue
+        for page_id, items in known.items():
+            number, right = _best_number(items) if len(items) > 1 else (0, 0)
+            if right == len(items) > 1:
+                yield Problem(CHECKS, f"page {page_id!r}: {number:g} for everything is right. It tells nothing.")
+
+
+def _is_known(item: Item) -> bool:
+    return item.low is not None or item.high is not None
+
+
+def _best_number(items: Sequence[Item]) -> tuple[float, int]:
+    """The rating that is right for most of the items, the one nearest to the middle of the scale, and for how many."""
+    tried = {50.0} | {bound for item in items for bound in (item.low, item.high) if bound is not None}
+    right = {
+        number: sum((item.low or 0) <= number <= (100 if item.high is None else item.high) for item in items)
+        for number in tried
+    }
+    best = max(right, key=lambda number: (right[number], -abs(number - 50), number))
+    return best, right[best]
 
 
 # Pages

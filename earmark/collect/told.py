@@ -68,7 +68,7 @@ def check_heard(told: Heard) -> None:
             raise RefusedError(f"a part of a clip from {part[0]:g} s to {part[1]:g} s; expected its start first.", 422)
     _check_seconds(told.played_s, 0.0 if told.first_play_s is None else told.first_play_s)
     for count in (told.plays, told.seeks):
-        if not isinstance(count, int) or not 0 <= count <= MOST_COUNT:
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_COUNT:
             raise RefusedError(f"plays and seeks: expected whole numbers from 0 to {MOST_COUNT:,}.", 422)
 
 
@@ -129,16 +129,29 @@ def share(parts: Parts, duration_s: float, most_s: float) -> float:
     return 1.0 if duration_s - covered <= min(EDGE_S, duration_s / 20) else covered / duration_s
 
 
-def merged(before: Any | None, told: Heard, duration_s: float, most_s: float) -> dict[str, Any]:
+def seconds_of(parts: Parts) -> float:
+    """How long the parts of a clip are together, each moment once."""
+    return sum(end - start for start, end in union(parts, math.inf))
+
+
+def listen_first(needed: float, heard: float) -> str:
+    """What is told where too little was heard, in whole per cent: what was heard never looks like enough."""
+    return f"Listen to {math.ceil(round(needed * 100, 6))}% of the clip first; {math.floor(heard * 100)}% was heard."
+
+
+def merged(
+    before: Any | None, told: Heard, duration_s: float, most_s: float, left_s: float, played_s: float
+) -> dict[str, Any]:
     """The columns of `heard` of one load of a page: what it told before, and what it tells now.
 
-    Only the first `most_s` seconds of what is covered are kept, and no time is above `most_s`.
+    No moment is above `most_s`, the seconds that there were. Of what is covered only the first `left_s` seconds are
+    kept, and it sounded for `played_s` at most: the rest of the time other clips of the page, or other loads, sounded.
     """
     parts = json.loads(before.covered) if before else []
     first = [each for each in (before and before.first_play_s, told.first_play_s) if each is not None]
     return {
-        "covered": json.dumps(_beginning(union([*parts, *told.covered], duration_s), most_s)),
-        "played_s": min(max(told.played_s, before.played_s if before else 0.0), most_s),
+        "covered": json.dumps(_beginning(union([*parts, *told.covered], duration_s), left_s)),
+        "played_s": min(max(told.played_s, before.played_s if before else 0.0), played_s),
         "plays": max(told.plays, before.plays if before else 0),
         "seeks": max(told.seeks, before.seeks if before else 0),
         "first_play_s": min(*first, most_s) if first else None,
@@ -146,11 +159,11 @@ def merged(before: Any | None, told: Heard, duration_s: float, most_s: float) ->
 
 
 def _beginning(parts: Parts, most_s: float) -> list[tuple[float, float]]:
-    """The first `most_s` seconds of the parts, to the millisecond."""
+    """The first `most_s` seconds of the parts, to the microsecond: clips of a few samples have parts too."""
     kept = []
     for start, end in parts:
         if most_s <= 0:
             break
-        kept.append((round(start, 3), round(min(end, start + most_s), 3)))
+        kept.append((round(start, 6), round(min(end, start + most_s), 6)))
         most_s -= end - start
     return kept

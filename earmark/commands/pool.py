@@ -61,7 +61,7 @@ def pool(
     ] = 50,
     other_high: Annotated[
         float, typer.Option(help="In a check random clips are to be rated no higher.", min=0, max=100)
-    ] = 50,
+    ] = 40,
     balance: Annotated[
         float, typer.Option(help="How far a clip's chance may be changed to ask all equally often; 1: not.", min=1)
     ] = 2.0,
@@ -164,16 +164,21 @@ def _scores(run: Path, collection: Collection, split: str | None, progress: cons
 
 def _tell(made: Mapping[str, Any]) -> None:
     """Prints what was made, and what comes next."""
-    kind = console.KIND[made["kind"]]
+    kind, count = console.KIND[made["kind"]], console.count
     strata = ", ".join(f"{name} {count:,}" for name, count in made["strata"].items())
     console.say(
-        f"{made['study']}: {made['captions']:,} captions of {made['collection']} ({kind}), {made['pairs']:,} pairs "
-        f"({strata}) on {made['pages']:,} pages; {made['clips']:,} clips, each {made['most_uses']:,} times at most"
+        f"{made['study']}: {count(made['captions'], 'caption')} of {made['collection']} ({kind}), "
+        f"{count(made['pairs'], 'pair')} ({strata}) on {count(made['pages'], 'page')}; {count(made['clips'], 'clip')}, "
+        f"each {count(made['most_uses'], 'time')} at most"
     )
-    console.say(f"{made['checks']:,} check pages, {made['qualification']:,} qualification pages, with known answers")
     console.say(
-        f"a rater is asked for about {made['minutes_a_rater']:.0f} minutes (each clip heard once, 5 s an answer); "
-        f"{made['rater_pages']:,} pages are to be rated: {made['raters']:,} raters or more"
+        f"{count(made['checks'], 'check page')}, {count(made['qualification'], 'qualification page')}, with known "
+        "answers"
+    )
+    console.say(
+        f"a rater is asked for about {count(round(made['minutes_a_rater']), 'minute')} (each clip heard once, 5 s an "
+        f"answer); {count(made['rater_pages'], 'page')} {'is' if made['rater_pages'] == 1 else 'are'} to be rated: "
+        f"{count(made['raters'], 'rater')} or more"
     )
     if made["short_lists"]:
         console.complain(

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from earmark.measure.panel import Panel
     from earmark.measure.raters import Raters
 
+NEAR = 10
+"""Points of `Agreement.near`."""
+UNSURE_SHOWN = 5
+"""Raters that cannot be told, of whom the reason is shown."""
 SourceArgument = Annotated[
     Path,
     typer.Argument(
@@ -76,12 +80,13 @@ def export(
     from earmark.collect.export import export as write
 
     found = _read(source, store, unsubmitted, encoding, without)
+    if layout in ("collection", "xacle"):
+        found = found.in_collection()
     rows = write(found, to, layout, guard=not unguarded)
     raters = len({rating.rater_id for rating in found.ratings if rating.rater_id})
-    console.say(
-        f"{to}: {found.name} ({console.KIND[found.kind]}) as {layout}: {rows:,} "
-        f"{'pairs' if layout in ('mean', 'grrel') else 'ratings'} of {raters:,} raters"
-    )
+    written = console.count(rows, "pair" if layout in ("mean", "grrel") else "rating")
+    kind = console.KIND[found.kind]
+    console.say(f"{to}: {found.name} ({kind}) as {layout}: {written} of {console.count(raters, 'rater')}")
     _say_left_out(found)
     exit_with(found.problems, "rows or ratings were left out")
 
@@ -96,6 +101,8 @@ def _read(source: Path, store: str, unsubmitted: bool, encoding: str, without: S
 def _say_left_out(found: Source) -> None:
     for why, count in found.left_out.items():
         console.say(f"left out: {count:,} {why}")
+    for note in found.notes:
+        console.say(f"note: {note}")
 
 
 def agreement(
@@ -107,6 +114,9 @@ def agreement(
             metavar="POINTS", help="Wanted half-width of a pair's mean; may be given several times.", show_default=False
         ),
     ] = None,
+    all_raters: Annotated[
+        bool, typer.Option("--all", help="Show every rater, not those alone who need a look.")
+    ] = False,
     unsubmitted: UnsubmittedOption = False,
     store: StoreOption = "",
     encoding: Annotated[str, typer.Option(help="Of a file.")] = "utf-8",
@@ -127,8 +137,9 @@ def agreement(
     with console.progress() as progress:
         progress.starting()
         from earmark.measure.agreement import agreement as agree
-        from earmark.measure.panel import WIDTHS, panel
+        from earmark.measure.panel import WIDTHS, check_widths, panel
 
+        check_widths(width or WIDTHS)
         found = _read(source, store, unsubmitted, encoding, without)
         parts = {name: agree(ratings, seed=seed) for name, ratings in found.parts().items()}
         judged = found.judged()
@@ -138,7 +149,7 @@ def agreement(
         give_json(as_json(found, parts, judged, basis, needed), json_to)
     if json_to != STDOUT:
         _show_agreement(found, parts)
-        _show_raters(judged)
+        _show_raters(judged, all_raters)
         _show_panel(needed, basis)
     exit_with(found.problems, "rows or ratings were left out")
 
@@ -169,24 +180,29 @@ def as_json(found: Source, parts: Mapping[str, Agreement], judged: Raters, basis
 def _show_agreement(found: Source, parts: Mapping[str, Agreement]) -> None:
     console.say(f"{found.name} ({console.KIND[found.kind]}), {found.what} in {found.path}")
     _say_left_out(found)
-    columns = ["ratings of", "ratings", "pairs", "raters", "α", "95 %", "ICC(2,k)", "95 %", "k", "equal", "within 10"]
-    rows = [
+    console.show_table(
+        ["ratings of", "ratings", "pairs", "raters", "equal", f"within {NEAR:g}"],
         [
-            name,
-            f"{part.ratings:,}",
-            f"{part.units:,}",
-            f"{part.raters:,}",
-            _figure(part.alpha),
-            _interval(part.alpha_interval),
-            _figure(part.icc.average),
-            _interval(part.icc.average_interval),
-            _figure(part.icc.k, 1),
-            _share(part.same),
-            _share(part.near),
-        ]
-        for name, part in parts.items()
-    ]
-    console.show_table(columns, rows, "Krippendorff's α (interval), ICC(2,k), shares of pairs of answers")
+            [name, f"{part.ratings:,}", f"{part.units:,}", f"{part.raters:,}", _share(part.same), _share(part.near)]
+            for name, part in parts.items()
+        ],
+        "How many there are; shares of pairs of answers that are equal, and that are within so many points",
+        fold=True,
+    )
+    console.show_table(
+        ["ratings of", "α [95 %]", "ICC(2,k) [95 %]", "k"],
+        [
+            [
+                name,
+                _with_interval(part.alpha, part.alpha_interval),
+                _with_interval(part.icc.average, part.icc.average_interval),
+                _figure(part.icc.k, 1),
+            ]
+            for name, part in parts.items()
+        ],
+        "Krippendorff's α (interval); ICC(2,k), of the mean of k raters",
+        fold=True,
+    )
     every = parts["all"]
     one, half = every.leave_one_out, every.split_half
     console.say(
@@ -197,13 +213,14 @@ def _show_agreement(found: Source, parts: Mapping[str, Agreement]) -> None:
         console.say(f"note: {note}")
 
 
-def _show_raters(judged: Raters) -> None:
-    """The raters with a flag, and how many cannot be told."""
-    flagged = judged.flagged
+def _show_raters(judged: Raters, every: bool) -> None:
+    """The raters who need a look, or all, and why below them."""
+    flagged, unsure = judged.flagged, judged.unsure
     console.say(
-        f"{len(flagged):,} of {len(judged.rows):,} raters have a flag; of honest raters about "
-        f"{judged.expected:.1f} are taken for random or reversed by chance"
+        f"{len(flagged):,} of {console.count(len(judged.rows), 'rater')} {'has' if len(flagged) == 1 else 'have'} a "
+        f"flag; of honest raters about {judged.expected:.1f} are taken for random or reversed by chance"
     )
+    shown = list(judged.rows) if every else flagged[: console.SHOWN]
     rows = [
         [
             row.rater_id,
@@ -213,16 +230,22 @@ def _show_raters(judged: Raters) -> None:
             _share(row.same),
             _figure(row.r, 2),
             f"{row.checks[0]} of {row.checks[1]}" if row.checks else "",
-            "; ".join(f"{flag.name}: {flag.why}" for flag in row.flags),
         ]
-        for row in flagged[: console.SHOWN]
+        for row in shown
     ]
     if rows:
-        console.show_table(["rater", "ratings", "mean", "SD", "same", "r", "checks", "why"], rows)
-    if len(flagged) > console.SHOWN:
-        console.say(f"… and {len(flagged) - console.SHOWN:,} more: see --json")
-    if unsure := judged.unsure:
-        console.say(f"{len(unsure):,} raters cannot be told from random ones: {unsure[0].rater_id}, {unsure[0].unsure}")
+        console.show_table(["rater", "ratings", "mean", "SD", "same", "r", "checks"], rows, fold=True)
+    for row in shown:
+        for flag in row.flags:
+            console.say(f"{row.rater_id}: {flag.name}: {flag.why}")
+    if len(flagged) > len(shown):
+        console.say(f"… and {len(flagged) - len(shown):,} more: see --all or --json")
+    if unsure:
+        console.say(f"{console.count(len(unsure), 'rater')} cannot be told from random ones:")
+    for row in unsure if every else unsure[:UNSURE_SHOWN]:
+        console.say(f"{row.rater_id}: {row.unsure}")
+    if not every and len(unsure) > UNSURE_SHOWN:
+        console.say(f"… and {len(unsure) - UNSURE_SHOWN:,} more: see --all or --json")
 
 
 def _show_panel(needed: Panel, basis: str) -> None:
@@ -247,8 +270,8 @@ def _figure(value: float, digits: int = 3) -> str:
     return "undefined" if math.isnan(value) else console.number(value, digits)
 
 
-def _interval(bounds: Sequence[float]) -> str:
-    return "" if math.isnan(bounds[0]) else console.interval(bounds)
+def _with_interval(value: float, bounds: Sequence[float]) -> str:
+    return _figure(value) + ("" if math.isnan(bounds[0]) else f" {console.interval(bounds)}")
 
 
 def _share(value: float) -> str:

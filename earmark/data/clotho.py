@@ -325,7 +325,7 @@ class _Tables:
             if not published:
                 report.problems.append(Problem(str(path), f"md5 is not the published {sums[at]}. Fetch it again."))
             self.present.add(part)
-            encoding = "iso-8859-1" if part == "metadata" else "utf-8"
+            encoding = "iso-8859-1" if part == "metadata" else ""
             _, self.rows[part], self.faults[part] = read_table(path, _NEEDED[part], encoding=encoding)
             report.problems += self.faults[part]
 

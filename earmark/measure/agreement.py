@@ -167,6 +167,8 @@ def _notes(found: Agreement) -> Iterator[str]:
     if not found.units_of_two:
         yield "No pair has two ratings that name their rater: agreement is undefined."
         return
+    if found.raters == 1:
+        yield "One rater: α is of their repeated answers, and says nothing of agreement with others."
     if np.isnan(found.alpha):
         yield "All ratings of pairs that were rated twice are equal: α is undefined (0/0), see the share of equal ones."
     if np.isnan(found.icc.average):

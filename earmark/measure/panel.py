@@ -87,9 +87,9 @@ def panel(
     raters: Sequence[int] = RATERS,
 ) -> Panel:
     """What a study's agreement says of the next one. Raises `ConfigError` on a wish that nothing can meet."""
-    _check("--width", widths, 100)
-    _check("reliability", reliabilities, 1)
-    _check("half-width", agreements, 1)
+    check_widths(widths)
+    _check("reliability", reliabilities, 0.001, 0.999)
+    _check("half-width", agreements, 0.0001, 0.9999)
     return Panel(
         tuple(ByRaters(k, mean_half(found, k), reliability(found, k)) for k in raters),
         tuple(Needed(half, raters_for_mean(found, half)) for half in widths),
@@ -103,10 +103,15 @@ def panel(
     )
 
 
-def _check(name: str, wanted: Sequence[float], most: float) -> None:
+def check_widths(widths: Sequence[float]) -> None:
+    """Raises `ConfigError` on a half-width of a pair's mean that is none on a scale of 100 points."""
+    _check("--width", widths, 0.1, 99)
+
+
+def _check(name: str, wanted: Sequence[float], least: float, most: float) -> None:
     for each in wanted:
-        if not 0 < each < most:  # NaN fails too
-            raise ConfigError(f"{name} {each:g}; expected more than 0 and less than {most:g}.")
+        if not least <= each <= most:  # NaN fails too
+            raise ConfigError(f"{name} {each:g}; expected {least:g} to {most:g}.")
 
 
 def mean_half(found: Agreement, k: int) -> float:

@@ -8,9 +8,11 @@ rater would answer where the others' answers are known. It gives the evidence ag
 much likelier the answers are of a random or a reversed rater than of an honest one. A rater is flagged where that is
 above a bound that honest raters of this study, by the fitted model, pass with a chance of at most `FALSE_FLAGS`, and
 above `CERTAIN` where random ones hardly fail that; never where the answers are related to the others' (z above
-`RELATED`). So with few ratings each honest raters are flagged at that rate, however many they are: `Raters.expected` is
-how many. With many ratings hardly any is. Raters count for what is said of the others with the chance that they are
-honest, and all is fitted again.
+`RELATED`), unless that is the wrong way round: where Pearson's r with the mean of the others, each with the chance that
+they are honest, has artanh(r) √(n − 3) below −`RELATED`. (Of few pairs of three answers each, one of them reversed, the
+model takes a lone high answer for usual, and by z alone 2 of 12 such raters would pass.) So with few ratings each
+honest raters are flagged at that rate, however many they are: `Raters.expected` is how many. With many ratings hardly any is.
+Raters count for what is said of the others with the chance that they are honest, and all is fitted again.
 
 Where neither can be said (not flagged, and z below `UNSURE`) there are too few ratings to tell, and that is said.
 """
@@ -201,7 +203,7 @@ class _Judged:
         self.others = np.where(self.shared, (sums - answers.values) / np.maximum(counts - 1, 1), np.nan)
         self.places = _places(answers.raters, raters)
         self.z = np.full(raters, np.nan)
-        self.s, self.evidence, self.turned = self.z.copy(), self.z.copy(), self.z.copy()
+        self.s, self.evidence, self.turned, self.against = (self.z.copy() for _ in range(4))
         self.usual = np.zeros((raters, STEPS))
         self.constant: dict[int, str] = {}
         self.expected, self.random, self.bound = 0.0, np.nan, 0.0
@@ -217,6 +219,21 @@ class _Judged:
         for _ in range(ROUNDS):
             kind = self._relate(steps, trust, kind)
             trust = self._weigh(spreads(counts, self.usual, even, trust), false_flags)
+        self._oppose(np.maximum(trust, 1e-3)[self.answers.raters])
+
+    def _oppose(self, weights: Floats) -> None:
+        """Finds how far each rater's answers go along with the weighted mean of the others', in standard deviations."""
+        answers, units = self.answers, len(self.answers.captions)
+        of_unit = np.bincount(answers.units, weights, minlength=units)[answers.units] - weights
+        sums = np.bincount(answers.units, weights * answers.values, minlength=units)[answers.units]
+        means = np.divide(
+            sums - weights * answers.values, of_unit, where=self.shared, out=np.full(len(of_unit), np.nan)
+        )
+        for at, own in enumerate(self.places):
+            shared = int(self.shared[own].sum())
+            r = _correlation(answers.values[own], means[own], self.shared[own])
+            if shared >= FEWEST_JUDGED and not np.isnan(r):
+                self.against[at] = np.arctanh(np.clip(r, -0.999999, 0.999999)) * np.sqrt(shared - 3)
 
     def _relate(self, steps: Ints, trust: Floats, kind: Floats | None) -> Floats:
         """Fits the classes with each rater's trust, finds z and s of all, and who is constant."""
@@ -275,12 +292,13 @@ class _Judged:
         """What the rater's answers are flagged for."""
         if at in self.constant:
             yield Flag("constant", f"{self.constant[at]}.")
-        elif self.evidence[at] > self.bound and self.z[at] < RELATED:
-            if self.turned[at] > 0 and self.z[at] < 0:
-                yield Flag(
-                    "reversed", f"high where others are low (z {self.z[at]:.1f}; honest about {self.s[at]:.1f})."
-                )
-            else:
+        elif self.evidence[at] > self.bound:
+            if self.against[at] < -RELATED:
+                yield Flag("reversed", f"high where others are low ({self.against[at]:.1f} standard deviations).")
+            elif self.turned[at] > 0 and self.z[at] < 0:
+                far = f"z {self.z[at]:.1f}; honest about {self.s[at]:.1f}"
+                yield Flag("reversed", f"high where others are low ({far}).")
+            elif self.z[at] < RELATED:
                 far = f"z {self.z[at]:.1f}; random 0 ± 1, honest about {self.s[at]:.1f}"
                 yield Flag("random", f"hardly related to the others' ({far}).")
 

@@ -38,7 +38,7 @@ from earmark.search.replies import (
     Words,
     facts,
 )
-from earmark.search.store import AwayError
+from earmark.search.store import RATINGS, AwayError
 from earmark.web import peaks, sounds, uploads
 from earmark.web.guard import cookie_of
 from earmark.web.ranges import FileBytes, disposition
@@ -74,7 +74,7 @@ def create_app(
     app.add_exception_handler(AwayError, _told_away)
     app.add_exception_handler(NotKeptError, _told_not_kept)
     library = Library(engine)
-    rated = Rated(ratings or engine.store.folder / "ratings", _cut)
+    rated = Rated(ratings or engine.store.folder / RATINGS, _cut)
     with suppress(*([NotKeptError] if ratings is None else [])):
         rated.begin()
     _search_routes(app, engine, library)

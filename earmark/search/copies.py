@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from earmark.audio.decode import resampled
 from earmark.audio.fingerprint import DELAY, HOP, RATE, WINDOW, Samples, Words, fingerprint
@@ -123,10 +123,11 @@ def _sums(counts: NDArray[Any]) -> NDArray[np.int64]:
 # Likeness
 
 
+@lru_cache(maxsize=4096)
 def alike(one: bytes, other: bytes) -> bool:
     """Whether two prints are those of copies of one recording; False where there is too little to tell by."""
     ours, theirs = _read(one), _read(other)
-    if ours is None or theirs is None or not _as_long(ours.seconds, theirs.seconds):
+    if ours is None or theirs is None or not as_long(ours.seconds, theirs.seconds):
         return False
     close, offset = _closeness(ours, theirs)
     return close >= SAME and _likeness(ours, theirs, offset).same(contained=True, as_long=True)
@@ -169,8 +170,10 @@ def _likeness(ours: _Print, theirs: _Print, offset: int) -> Likeness:
     return likeness(ours.wave, theirs.wave, theirs.start + offset * HOP - ours.start, reach=2 * HOP)
 
 
-def _as_long(one_s: float, other_s: float) -> bool:
-    return abs(one_s - other_s) <= max(NEAR_S, NEAR * max(one_s, other_s))
+def as_long(one_s: ArrayLike, other_s: ArrayLike) -> NDArray[np.bool_]:
+    """Whether sounds of so many seconds each may be copies of each other by that alone; arrays broadcast."""
+    differ = np.abs(np.subtract(one_s, other_s))
+    return np.asarray(differ <= np.maximum(NEAR_S, NEAR * np.maximum(one_s, other_s)))
 
 
 # Hits
@@ -197,6 +200,6 @@ def folded(hits: Sequence[Hit], prints: Mapping[str, bytes]) -> list[Hit]:
 def _copies(one: Hit, other: Hit, prints: Mapping[str, bytes]) -> bool:
     if one.content and one.content == other.content:
         return True
-    return _as_long(one.duration_s, other.duration_s) and alike(
+    return bool(as_long(one.duration_s, other.duration_s)) and alike(
         prints.get(one.file_id, b""), prints.get(other.file_id, b"")
     )

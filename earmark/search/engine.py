@@ -20,7 +20,7 @@ import numpy as np
 
 from earmark.audio import decode
 from earmark.data.rows import is_blank
-from earmark.errors import DataError, EarmarkError
+from earmark.errors import DataError, EarmarkError, in_short
 from earmark.search import embedder, ranking
 from earmark.search.hits import Candidate, candidates, fold
 from earmark.search.nearest import NOT_AT_ALL, View, Wanted, view, wanted
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TEXTS_KEPT = 1024
 """Texts whose vectors are kept at hand."""
-SPARE = 5
+SPARE = 10
 """Files looked at beyond the limit, some of which may be near-duplicates."""
 PAUSES_S = (0.0, 0.2, 1.0)
 """Before an index is read again that could not be read."""
@@ -170,11 +170,9 @@ class Engine:
         now = _stamp(self.store.folder)
         if now is None or now == self._stamp:
             return
-        before, self._stamp = self.store.about.fingerprint, now
+        self._stamp = now
         self.store = Store.open(self.store.folder)
         self._current = None
-        if self.store.about.fingerprint != before:
-            self._texts.clear()
 
     # Answers
 
@@ -271,8 +269,7 @@ def _carriers(keywords: Future[Keywords]) -> Iterator[str]:
 
 def unreadable(index: Path, error: Exception) -> AwayError:
     """What a reader says of LanceDB's error."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-    return AwayError(f"{index}: cannot be searched ({reason}). Search again, or index anew.")
+    return AwayError(f"{index}: cannot be searched ({in_short(error, 200)}). Search again, or index anew.")
 
 
 def check(query: Query) -> None:

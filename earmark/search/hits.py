@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.search.copies import NEAR, NEAR_S, folded
+from earmark.search.copies import as_long, folded
 from earmark.search.nearest import Wanted
 from earmark.search.query import Hit, Region, Vector
 
@@ -80,7 +80,7 @@ def _hit(facts: Mapping[str, Any], regions: Sequence[Region], score: float, name
     )
 
 
-def _apart(spans: Vector, cosines: Vector) -> list[Region]:
+def _apart(spans: NDArray[np.float64], cosines: Vector) -> list[Region]:
     """The first region, and the next ones of which none overlaps an earlier one."""
     kept: list[Region] = []
     for (start, end), cosine in zip(spans.tolist(), cosines.tolist(), strict=True):
@@ -118,7 +118,6 @@ def _may_be_copies(found: Sequence[Candidate]) -> NDArray[np.bool_]:
     """[hit, hit]: whether two have about the same length, and first windows that are near each other."""
     firsts = np.stack([each.first for each in found])
     lengths = np.array([each.hit.duration_s for each in found])
-    allowed = np.maximum(NEAR_S, NEAR * np.maximum.outer(lengths, lengths))
-    near: NDArray[np.bool_] = (firsts @ firsts.T >= AS_NEAR) & (np.abs(np.subtract.outer(lengths, lengths)) <= allowed)
+    near: NDArray[np.bool_] = (firsts @ firsts.T >= AS_NEAR) & as_long(lengths[:, None], lengths)
     np.fill_diagonal(near, False)
     return near

@@ -116,11 +116,12 @@ def build(
     encoder beside it. `words` is a table that says something of the files (`described.words_table`), None: the one that
     the index remembers; `WordsTable()`: none from now on. `jobs` processes, 0: one a core (a script that asks for
     several needs its `if __name__ == "__main__"`). Links are followed from the first time on that `follow_links` is
-    asked for. `rebuild` makes the index anew and then puts it in the old one's place. `say` is told that it waits for
-    another process. Raises `DataError` where a folder
-    is not there, or holds nothing any more where many files were (unless `prune`), the table cannot be read or none of
-    its rows means a file, the model is another than the index's, or another process is at work there (unless
-    `wait_for_others`).
+    asked for. `rebuild` makes the index anew and then puts it in the old one's place. `progress` is told how far each
+    step is, `now` how many hours of sound are embedded, `say` that it waits for another process.
+
+    Raises `DataError` where a folder is not there, or holds nothing any more where many files were (unless `prune`),
+    the table cannot be read or none of its rows means a file, the model is another than the index's, or another process
+    is at work there (unless `wait_for_others`).
     """
     given = [Path(os.path.realpath(folder)) for folder in folders]
     for path in given:

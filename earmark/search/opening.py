@@ -17,9 +17,11 @@ from earmark.errors import DataError, EarmarkError
 from earmark.files import LOCK, folder_alone
 from earmark.search.store import (
     ABOUT,
+    AT_WORK,
     DESCRIBED,
     LEFT_OUT,
     MODEL,
+    RATINGS,
     WINDOWS,
     About,
     Store,
@@ -90,9 +92,10 @@ def _whose(index: Path) -> str:
 
 
 def _check_ours(index: Path) -> None:
+    """Raises `DataError` where something stands there that no index has; one may lack its index.toml for a while."""
     if (index / ABOUT).is_file():
         return
-    ours = {LOCK, UNTIDY, ANEW, *PARTS}
+    ours = {LOCK, UNTIDY, ANEW, AT_WORK, RATINGS, *PARTS}
     for each in sorted(index.iterdir()):
         if each.name not in ours and not each.name.startswith(".earmark-"):
             raise DataError(f"{index}: is there and not an index (it holds {each.name!r}). Name another --to.")

@@ -139,20 +139,22 @@ class _Alike:
     """Known files by content."""
 
     def __init__(self, known: Mapping[Path, Known], gone: Mapping[Path, Known], contents: set[str]) -> None:
-        self.known: dict[str, list[Known]] = defaultdict(list)
-        self.gone: dict[str, list[Path]] = defaultdict(list)
-        self.ids = gone
+        self.by_content: dict[str, list[Known]] = defaultdict(list)
+        self.was = gone
+        """Files that are not where they were, by path."""
+        self.waiting: dict[str, list[Path]] = defaultdict(list)
+        """Of these the paths that no file has been found for yet, by content."""
         self.moved: set[Path] = set()
         """Paths of files that are elsewhere now."""
         for path, each in known.items():
             if each.content in contents:
-                self.known[each.content].append(each)
+                self.by_content[each.content].append(each)
                 if path in gone and each.file_id:
-                    self.gone[each.content].append(path)
+                    self.waiting[each.content].append(path)
 
     def where_it_was(self, path: Path, content: str) -> Path | None:
         """A path that is gone and had this content, one of the same name before others."""
-        waiting = self.gone.get(content, [])
+        waiting = self.waiting.get(content, [])
         if not waiting:
             return None
         same = [each for each in waiting if each.name == path.name]
@@ -165,13 +167,13 @@ class _Alike:
 def _decide(made: Plan, found: Found, own: Known | None, content: str, alike: _Alike) -> None:
     """Puts a file that is new or of another date where it belongs."""
     own_id = own.file_id if own else ""
-    others = alike.known.get(content, []) if content else []
+    others = alike.by_content.get(content, []) if content else []
     donor = next((each for each in others if each.file_id), None)
     if own is not None and own_id and own.content == content:
         made.taken.append(Taken(found, own_id, own_id, content, True))
     elif donor is not None:
         came = None if own_id else alike.where_it_was(found.path, content)
-        moved = alike.ids[came].file_id if came is not None else ""
+        moved = alike.was[came].file_id if came is not None else ""
         file_id = own_id or moved or uuid.uuid4().hex
         made.taken.append(Taken(found, moved or donor.file_id, file_id, content, bool(own_id or moved), came))
         made.left_out.pop(found.path, None)

@@ -21,7 +21,7 @@ class Filters:
     folder: str = ""
     """A folder, absolute, or a part of one's path: files anywhere below it."""
     tags: tuple[str, ...] = ()
-    """All of them, lower case."""
+    """All of them, whatever their case."""
     rates: tuple[int, ...] = ()
     """Hz, any of them."""
     channels: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from earmark.audio.decode import shown
 from earmark.data.rows import is_blank
 from earmark.errors import DataError
 from earmark.search.query import Filters
-from earmark.search.store import Store
+from earmark.search.store import Store, quoted
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -83,7 +83,7 @@ def _indexed(table: Table) -> set[str]:
 
 
 def condition(filters: Filters) -> str:
-    """The filters in SQL; empty where all files pass. Raises `DataError` where one is no length, rate or text."""
+    """The filters in SQL; empty where all files pass. Raises `DataError` where one is none (−1 Hz, blank)."""
     _check(filters)
     parts = []
     if filters.longest_s is not None:
@@ -117,11 +117,6 @@ def _below(folder: str) -> str:
     if name.startswith("/") or not name:
         return f"(folder = {quoted(name or '/')} OR starts_with(folder, {quoted(name + '/')}))"
     return f"strpos(lower(concat(folder, '/')), {quoted('/' + name.strip('/').lower() + '/')}) > 0"
-
-
-def quoted(text: str) -> str:
-    """The text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def both(*conditions: str) -> str:

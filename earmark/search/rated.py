@@ -137,7 +137,7 @@ class Rated:
         self._cut = cut
         self._lock = threading.Lock()
         self._marks: dict[Key, Mark] = {}
-        self._read: Stamp | None = None
+        self._read: Version | None = None
 
     def begin(self) -> None:
         """Makes the folder, removes what a killed process left, and makes the tables from the history.
@@ -300,7 +300,7 @@ class Rated:
 # The history on disk
 
 
-class Stamp(NamedTuple):
+class Version(NamedTuple):
     """What tells that a file is as it was."""
 
     inode: int
@@ -308,10 +308,10 @@ class Stamp(NamedTuple):
     mtime_ns: int
 
 
-NEVER = Stamp(-1, -1, -1)
+NEVER = Version(-1, -1, -1)
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: Path) -> Version | None:
     """None where the file is not there."""
     try:
         found = path.stat()
@@ -319,7 +319,7 @@ def _stamp(path: Path) -> Stamp | None:
         return None
     except OSError as error:
         raise NotKeptError(f"{path}: cannot be read ({error.strerror}).") from error
-    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

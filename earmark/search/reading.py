@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.errors import DataError
 from earmark.search.plan import Task
-from earmark.search.store import About, Store
+from earmark.search.store import AT_WORK, About, Store
 from earmark.search.windows import Read, Unread, content_of, read_file
 from earmark.workers import interrupts_put_off, process_pool
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 FILES_A_PROCESS, BYTES_A_PROCESS = 50, 50_000_000
 """Fewer do not pay for starting it."""
-AT_WORK = ".reading"
-"""Stands in an index while this process reads a file, and names it."""
 AHEAD = 4
 """Files a process that are handed in before they are wanted."""
 MOST_DEATHS = 5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from earmark.search.engine import Engine
 from earmark.search.nearest import NOT_AT_ALL, View, Wanted, vectors_of
+from earmark.search.plan import Progress
 from earmark.search.query import Filters, Vector
 from earmark.search.ranking import both, condition
 from earmark.search.store import Store
@@ -32,8 +33,6 @@ TIED = 1e-5
 WIDE, NARROW = 0.5, 0.01
 """Shares of the files that the filters should let through."""
 ENOUGH = 0.95
-Progress = Callable[[str, int, int], None]
-"""Told what is done, how many of it, of how many."""
 
 
 @dataclass(frozen=True)

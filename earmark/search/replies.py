@@ -39,9 +39,23 @@ class Asked(BaseModel):
 
     def query(self, like: Vector | None) -> Query:
         """The question to the engine."""
-        tags = tuple(tag.lower() for tag in self.tag)
-        filters = Filters(self.longest_s, self.shortest_s, self.folder, tags, tuple(self.rate), tuple(self.channels))
-        return Query(self.q, like, self.without, self.keywords, filters, self.limit, self.fold)
+        filters = Filters(
+            longest_s=self.longest_s,
+            shortest_s=self.shortest_s,
+            folder=self.folder,
+            tags=tuple(self.tag),
+            rates=tuple(self.rate),
+            channels=tuple(self.channels),
+        )
+        return Query(
+            words=self.q,
+            like=like,
+            without=self.without,
+            keywords=self.keywords,
+            filters=filters,
+            limit=self.limit,
+            fold=self.fold,
+        )
 
 
 class Part(BaseModel):

@@ -4,6 +4,9 @@
     model/           the model itself, as a run's folder: an index goes on answering when the run is trained again
     windows.lance    a row a window: its vector, and the file's facts
     left_out.lance   a row a file that holds no sound that can be read, and why
+    ratings/         the listener's own ratings, where the server was told no other place (`rated.py`)
+
+Beside them stand `.lock`, and while work is under way or was broken off `.untidy`, `.reading` and `.anew`.
 
 Every change is one commit of one table, so a process that is killed leaves what the last commit left. One process
 writes at a time (`files.folder_alone`); readers see the last commit.
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of index.toml and of the tables."""
-ABOUT, MODEL, WINDOWS, LEFT_OUT = "index.toml", "model", "windows", "left_out"
+ABOUT, MODEL, WINDOWS, LEFT_OUT, RATINGS = "index.toml", "model", "windows", "left_out", "ratings"
+AT_WORK = ".reading"
+"""Stands in an index while a process reads a file itself, and names it."""
 DESCRIBED = "described"
 """A column of `windows`: what the words are made of beside the file (`words.origin`); null but in window 0."""
 KEPT = timedelta(minutes=10)
@@ -149,10 +154,7 @@ def windows_schema(dim: int) -> pa.Schema:
             ("content", pa.string()),  # SHA-256 of the file's bytes, hex
             ("size", pa.int64()),  # bytes
             ("mtime_ns", pa.int64()),
-            (
-                "words",
-                pa.string(),
-            ),  # the words that the file carries; empty but in window 0, so that a file counts once
+            ("words", pa.string()),  # that the file carries; empty but in window 0, so that a file counts once
             ("tags", pa.list_(pa.string())),  # lower case
             ("print", pa.binary()),  # what its sound is known by, in window 0 (`search/copies.py`)
             ("odd", pa.list_(pa.string())),  # what was odd about the sound, a sentence each
@@ -303,8 +305,13 @@ class Store:
 
 def one_of(column: str, values: Iterable[str]) -> str:
     """A condition of SQL: the column holds one of these texts."""
-    quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
-    return f"{column} IN ({quoted})" if quoted else "false"
+    listed = ", ".join(map(quoted, values))
+    return f"{column} IN ({listed})" if listed else "false"
+
+
+def quoted(text: str) -> str:
+    """The text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def read_about(folder: Path) -> About:

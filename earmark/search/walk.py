@@ -20,23 +20,8 @@ from earmark.search.words import NOTHING, Said, origin
 
 SOUNDS = frozenset(
     {
-        *(
-            "wav",
-            "wave",
-            "bwf",
-            "rf64",
-            "w64",
-            "aif",
-            "aiff",
-            "aifc",
-            "au",
-            "snd",
-            "caf",
-            "iff",
-            "8svx",
-            "16svx",
-            "svx",
-        ),
+        *("wav", "wave", "bwf", "rf64", "w64", "aif", "aiff", "aifc", "au", "snd", "caf"),
+        *("iff", "8svx", "16svx", "svx"),
         *("flac", "wv", "ape", "tak", "tta", "mpc", "dsf", "dff", "ogg", "oga", "opus", "spx", "voc", "sph"),
         *("mp1", "mp2", "mp3", "mpa", "aac", "m4a", "m4b", "m4r", "f4a", "wma", "ac3", "eac3", "ec3", "dts", "ra"),
         *("amr", "awb", "3ga", "gsm", "mka", "weba"),

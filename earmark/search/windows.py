@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,41 +61,13 @@ def read_file(model: DualEncoder, found: Found, about: About) -> Read | Unread |
     try:
         if path.is_file():
             content = content_of(path)
-        with decoders_silent():
+        with decode.decoders_silent():
             return _read(model, found, about, content)
     except Exception as error:  # whatever a decoder makes of odd bytes: it is listed, and costs this file alone
         if not os.path.lexists(path):
             return None
         final = isinstance(error, DataError) and "cannot be imported" not in str(error)
         return Unread(_reason(error, path), content if final else "")
-
-
-@contextmanager
-def decoders_silent() -> Iterator[None]:
-    """Within the block what libraries of C write to standard error is dropped; what Python writes there arrives.
-
-    libmpg123 complains of a file without its name; what is wrong with it, decoding tells itself.
-    """
-    try:
-        own, real, nowhere = _own_stderr(), os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # there is no standard error
-        yield
-        return
-    before, sys.stderr = sys.stderr, own
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(real, 2)
-        sys.stderr = before
-        os.close(real)
-        os.close(nowhere)
-
-
-@lru_cache(maxsize=1)
-def _own_stderr() -> TextIO:
-    """Standard error for Python alone; never closed, since a progress bar's thread may write there at any time."""
-    return open(os.dup(2), "w", 1, errors="backslashreplace", closefd=False)
 
 
 def _reason(error: Exception, path: Path) -> str:

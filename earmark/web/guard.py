@@ -105,7 +105,7 @@ class Guard:
             return _refused(421, what)
         if elsewhere := _from_elsewhere(scope["method"], headers, host):
             return _refused(403, elsewhere)
-        if scope["path"] not in self.uploads and _stated_length(headers) > MOST_BODY:
+        if scope["path"] not in self.uploads and stated_length(headers) > MOST_BODY:
             return _refused(413, f"a body of more than {MOST_BODY:,} bytes.", {"connection": "close"})
         asks = self.token and scope["path"].startswith(self.asked)
         return self._without_token(scope, headers) if asks else None
@@ -119,7 +119,8 @@ class Guard:
                 return None
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             onward = RedirectResponse("/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else ""), 303)
-            onward.set_cookie(self.cookie, given, max_age=KEPT_S, httponly=True, samesite="lax")
+            secure = is_secure(scope)
+            onward.set_cookie(self.cookie, given, max_age=KEPT_S, httponly=True, samesite="lax", secure=secure)
             return onward
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is_token(bearer.strip()):
@@ -138,6 +139,11 @@ class Guard:
 def cookie_of(headers: Headers, name: str) -> str:
     """The value of a cookie, "" where there is none. Cookies of others that break the rules are passed over."""
     return cookie_parser(headers.get("cookie", "")).get(name, "")
+
+
+def is_secure(scope: Scope) -> bool:
+    """Whether the browser came by https: to us, or to a web server before us whose word uvicorn takes for it."""
+    return scope.get("scheme") == "https"
 
 
 def _name(host: str) -> str:
@@ -168,12 +174,9 @@ def _from_elsewhere(method: str, headers: Headers, host: str) -> str:
     return ""
 
 
-def _stated_length(headers: Headers) -> int:
-    return stated_length(headers.get("content-length", ""))
-
-
-def stated_length(stated: str) -> int:
-    """The bytes of a `Content-Length` header, 0 where it tells none; of ever so many digits 10 to the 18th."""
+def stated_length(headers: Headers) -> int:
+    """The bytes that `Content-Length` tells, 0 where it tells none; of ever so many digits 10 to the 18th."""
+    stated = headers.get("content-length", "")
     if not (stated.isascii() and stated.isdecimal()):
         return 0
     return int(stated) if len(stated) <= 18 else 10**18

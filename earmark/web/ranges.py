@@ -112,20 +112,31 @@ class FileBytes(StreamingResponse):
     """
 
     def __init__(
-        self, request: Request, descriptor: int, media_type: str, *, name: str = "", headers: Mapping[str, str] = {}
+        self,
+        request: Request,
+        descriptor: int,
+        media_type: str,
+        *,
+        name: str = "",
+        headers: Mapping[str, str] = {},
+        known_as: str = "",
     ) -> None:
+        """`known_as`: random letters that the tag is made from, so that nothing tells when the file was written."""
         self.descriptor = descriptor
         state = os.fstat(descriptor)
-        size, tag = state.st_size, f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
-        changed = formatdate(state.st_mtime, usegmt=True)
-        about = {"accept-ranges": "bytes", "etag": tag, "last-modified": changed, **headers}
+        size, tag = state.st_size, f'"{known_as or format(state.st_mtime_ns, "x")}-{state.st_size:x}"'
+        about = {"accept-ranges": "bytes", "etag": tag, **headers}
+        changed, since = "", None
+        if not known_as:
+            changed, since = formatdate(state.st_mtime, usegmt=True), state.st_mtime
+            about["last-modified"] = changed
         if name:
             about["content-disposition"] = disposition(name)
         status, span = 200, Span(0, size)
         asked = request.headers.get("range")
-        if refused := precondition(request.headers, tag, state.st_mtime):
+        if refused := precondition(request.headers, tag, since):
             status, span = refused, Span(0, 0)
-        elif asked and request.headers.get("if-range") in (None, tag, changed):
+        elif asked and request.headers.get("if-range") in (None, tag, changed or tag):
             try:
                 part = asked_span(asked, size)
             except ValueError:

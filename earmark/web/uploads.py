@@ -40,7 +40,7 @@ async def upload(request: Request, most: int = MOST_BYTES, patience_s: float = P
     Raises `HTTPException` 413 where it has more than `most` bytes, 408 where it takes longer than `patience_s`,
     422 where it is empty. A length that is stated is looked at before anything is read.
     """
-    if stated_length(request.headers.get("content-length", "")) > most:
+    if stated_length(request.headers) > most:
         raise too_large(most)
     handle, name = tempfile.mkstemp(prefix="earmark-", suffix=".upload")
     path = Path(name)

@@ -41,7 +41,7 @@ export class Listening {
 
   /** As the server takes them. */
   get numbers() {
-    const round = (seconds) => Math.round(seconds * 1000) / 1000;
+    const round = (seconds) => Math.round(seconds * 1e6) / 1e6; // clips of a few samples have parts too
     return {
       covered: this.pieces.map((piece) => piece.map(round)),
       played_s: round(this.played),

@@ -38,7 +38,16 @@ function progress({ title, progress: p, strata }) {
   if (p.invites) cells.push(["Invitations used", whole(p.invites_used), `of ${whole(p.invites)}`]);
   const rows = strata.map((each) => ({ cells: [each.stratum || "–", each.group || "–", whole(each.pairs), whole(each.ratings), whole(each.wanted)] }));
   const heads = [["Stratum"], ["Group"], ["Pairs", "number"], ["Ratings", "number"], ["Wanted", "number"]];
-  at("progress").replaceChildren(bar, numbers(cells), table(heads, rows, "Ratings by stratum"));
+  at("progress").replaceChildren(bar, numbers(cells), silent(p.silent), table(heads, rows, "Ratings by stratum"));
+}
+
+/** Sounds that vanished or changed while the study ran; "" where none did. */
+function silent(paths) {
+  const found = Object.entries(paths);
+  if (!found.length) return "";
+  const rows = found.map(([path, raters]) => ({ flagged: true, cells: [el("code", {}, path), whole(raters)] }));
+  const why = "They are not there, or are not the files that they were when the study was started. Raters go on without them. Put them back, or start the study again.";
+  return el("div", {}, el("h3", {}, "Sounds that cannot be played"), el("p", {}, why), table([["Sound"], ["Raters who came upon it", "number"]], rows, "Sounds that cannot be played"));
 }
 
 function agreement({ all, passed, failed_raters }) {

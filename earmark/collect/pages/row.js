@@ -53,12 +53,19 @@ export class Row {
 
   // Playing
 
+  /** Whether its sound cannot be played: nothing is asked of it. */
+  get silent() {
+    return this.item.playable === false;
+  }
+
   toggle() {
+    if (this.silent) return;
     this.fail("");
     this.task.player.toggle(this.track, 0);
   }
 
   seek(at) {
+    if (this.silent) return;
     this.fail("");
     this.listening.seeks += 1;
     this.task.player.play(this.track, at);
@@ -109,6 +116,7 @@ export class Row {
   }
 
   reason() {
+    if (this.silent) return "This sound cannot be played. You are not asked to rate it: go on with the others.";
     const share = Math.max(this.share, this.listening.share);
     const need = percent(this.task.study.about.heard_share);
     return share ? `Heard ${percent(share)}. It can be rated once ${need} were heard.` : "Play it first. Then it can be rated.";
@@ -146,13 +154,15 @@ export class Row {
   }
 
   get complete() {
-    return this.unlocked && this.rated;
+    return this.silent || (this.unlocked && this.rated);
   }
 
   /** What is there of it already, in this tab or another. */
   refresh(item) {
     this.share = Math.max(this.share, item.heard);
     this.item.rating = item.rating;
+    this.item.playable = item.playable;
+    if (this.silent) this.fail("");
     if (!this.task.study.outbox.holds(item.id) && !this.slider.waiting && !this.slider.held) {
       this.slider.kept = item.rating;
       this.slider.show(item.rating);
@@ -161,10 +171,11 @@ export class Row {
   }
 
   update() {
-    this.slider.lock(!this.unlocked);
+    this.slider.lock(this.silent || !this.unlocked);
+    this.button.disabled = this.silent;
     const { outbox } = this.task.study;
     const saved = () => (outbox.holds(this.item.id) ? (outbox.tries ? "Not saved yet." : "Saving…") : "Saved.");
-    const text = !this.unlocked ? this.reason() : this.rated ? `Rated ${this.slider.value}. ${saved()}` : "Not rated yet.";
+    const text = this.silent || !this.unlocked ? this.reason() : this.rated ? `Rated ${this.slider.value}. ${saved()}` : "Not rated yet.";
     if (this.note.textContent !== text) this.note.textContent = text;
     this.element.classList.toggle("missing", this.task.asked && !this.complete);
     this.task.changed();

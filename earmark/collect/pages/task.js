@@ -30,9 +30,12 @@ export class Task {
   begin() {
     const { player } = this;
     player.onchange = () => this.rows.forEach((row) => row.follow());
-    player.onfail = (track, why) => this.row(track)?.fail(why);
+    player.onfail = (track, why) => {
+      this.row(track)?.fail(why);
+      this.study.back(); // the server may know by now that this sound has gone
+    };
     player.onheard = (track, from, to) => this.row(track)?.heard(from, to);
-    for (const row of this.rows) row.wave.load();
+    for (const row of this.rows) if (!row.silent) row.wave.load();
   }
 
   row(track) {
@@ -62,8 +65,8 @@ export class Task {
 
   /** What is missing, in words; "" where nothing is. */
   lacks() {
-    const unheard = this.rows.filter((row) => !row.unlocked);
-    const unrated = this.rows.filter((row) => row.unlocked && !row.rated);
+    const unheard = this.rows.filter((row) => !row.silent && !row.unlocked);
+    const unrated = this.rows.filter((row) => !row.silent && row.unlocked && !row.rated);
     const which = (rows) => `sound${rows.length > 1 ? "s" : ""} ${listed(rows.map((row) => String(row.number)))}`;
     const wants = [unheard.length && `listen to and rate ${which(unheard)}`, unrated.length && `rate ${which(unrated)}`];
     return wants.filter(Boolean).length ? `Before you go on, please ${wants.filter(Boolean).join(", and ")}.` : "";
