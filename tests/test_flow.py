@@ -212,11 +212,12 @@ def test_a_page_that_was_left_in_the_middle_is_as_it_was(flow_of, place):
 
 
 def test_failing_the_qualification_ends_it_and_keeps_the_record(flow_of):
-    flow = flow_of(qualification=3, qualify=2, qualify_share=0.75)
+    flow = flow_of(qualification=3, qualify=2, qualify_share=0.75, failed_url="https://crowd.example/out")
     rater = begin(flow)
     assert flow.state(rater).step == "qualification"
     state = go_through(flow, rater, rating=70)  # right on one clip of each page
     assert (state.step, state.done, state.code) == ("failed", 2, "")
+    assert state.url == "https://crowd.example/out"
     assert flow.state(rater) == flow.submit(rater, 2) == state
     assert [page.kind for page in pages_of(flow, rater)] == ["qualification"] * 2
     row = flow.raters()[0]

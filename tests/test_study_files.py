@@ -105,6 +105,11 @@ def test_any_text_is_read_as_it_was_written(anywhere, text):
         ("loudness_lufs = -23.0", "loudness_lufs = 23", "study.loudness_lufs = 23; expected -60 to -5"),
         ('entry = "open"', 'entry = "opened"', 'study.entry = \'opened\'; expected "open" or "invited"'),
         ('completion_url = ""', 'completion_url = "javascript:x"', "expected an address that starts with https://"),
+        (
+            'failed_url = ""',
+            'failed_url = "data:x"',
+            "failed_url = 'data:x'; expected an address that starts with https://",
+        ),
         ('title = "Listening study"', 'title = " "', "study.title is blank"),
         ("check_every = 1", "check_every = true", "study.check_every = True; expected a whole number"),
         ('"PROLIFIC_PID",', '"PROLIFIC_PID", 3,', "expected a list of names"),

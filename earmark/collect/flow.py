@@ -76,7 +76,7 @@ class State:
     code: str = ""
     """The completion code, only at "done"."""
     url: str = ""
-    """The crowd platform's address with the code in it, only at "done", where the study has one."""
+    """The crowd platform's address, where the study has one: with the code in it at "done", the other at "failed"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Flow:
         ).one()
         number, done = pages
         if rater.qualified == 0:
-            return State("failed", number, number, done)
+            return State("failed", number, number, done, url=self.study.settings.failed_url)
         if rater.completed_at:
             return State("done", number, number, done, rater.code, self._url(rater.code))
         page = open_page(connection, rater_id, self._enough)

@@ -49,7 +49,7 @@ class Standing(BaseModel):
     pages: int = Field(description="Of all kinds, as far as is known now.")
     done: int = Field(description="Pages that were submitted.")
     code: str = Field(description="The completion code, once all is done.")
-    url: str = Field(description="The crowd platform's address with the code in it.")
+    url: str = Field(description="The crowd platform's address: with the code in it, or for who did not pass.")
 
     @classmethod
     def of(cls, state: State) -> Standing:

@@ -109,6 +109,8 @@ class Settings:
     """Of an open link; 0: no limit."""
     completion_url: str = ""
     """Of a crowd platform; {code} is replaced by the rater's code."""
+    failed_url: str = ""
+    """Of a crowd platform, for those who did not pass the qualification: they get no code."""
     platform_ids: tuple[str, ...] = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "workerId", "assignmentId", "hitId")
     """Parameters of the address that are kept, and nothing else of it."""
     return_after_h: float = 24.0
@@ -267,10 +269,10 @@ def check_settings(settings: Settings, where: str) -> None:
     for key in ("title", "low_end", "high_end"):
         if is_blank(getattr(settings, key)):
             raise ConfigError(f"{where}.{key} is blank; expected words.")
-    if settings.completion_url and not settings.completion_url.startswith(("https://", "http://")):
-        raise ConfigError(
-            f"{where}.completion_url = {settings.completion_url!r}; expected an address that starts with https://."
-        )
+    for key in ("completion_url", "failed_url"):
+        value = getattr(settings, key)
+        if value and not value.startswith(("https://", "http://")):
+            raise ConfigError(f"{where}.{key} = {value!r}; expected an address that starts with https://.")
 
 
 def _words(path: Path) -> str:

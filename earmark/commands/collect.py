@@ -150,6 +150,8 @@ def invite(
     found, kept = _opened(study, store)
     from earmark.collect.flow import Flow
 
+    if found.settings.entry == "open":
+        console.complain('note: the study is open to all: set entry = "invited" in study.toml to ask for invitations.')
     with contextlib.closing(kept):
         for token in Flow(found, kept).invite(count, label):
             console.say(f"{address.rstrip('/')}/?{urlencode({'invite': token})}")

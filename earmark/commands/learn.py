@@ -92,6 +92,11 @@ def train(
             result = learn.train(loaded, collection, out, resume=resume, progress=progress, report=report)
         if not processes.is_first():
             return
+    if collection.ratings and not any("ratings" in each.relevance for each in loaded.objectives):
+        console.complain(
+            f"note: the recipe learns nothing from the {len(collection.ratings):,} ratings. recipes/joint.toml does, "
+            "and so does --set objective.0.relevance=captions+ratings."
+        )
     kind = console.KIND[collection.kind]
     kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split}"
     if result.monitor_split == TRAINED_ON:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from earmark.errors import Problem
+from earmark.errors import DataError, Problem
 from earmark.files import Row, check_columns, read_table, write_table
 from earmark.relevance import Rating
 
@@ -121,6 +121,8 @@ def read_tables(root: Path, *, guard: bool = False) -> Tables:
 
     `guard`: the cells were written by `guarded`.
     """
+    if root.is_dir() and not (root / "clips.csv").exists():
+        raise DataError(f"{root}: no clips.csv; expected a collection. Make one with earmark data import.")
     found = Tables(guarded=guard)
     _read_clips(found, root)
     _read_captions(found, root)

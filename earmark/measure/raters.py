@@ -11,8 +11,8 @@ above `CERTAIN` where random ones hardly fail that; never where the answers are 
 `RELATED`), unless that is the wrong way round: where Pearson's r with the mean of the others, each with the chance that
 they are honest, has artanh(r) √(n − 3) below −`RELATED`. (Of few pairs of three answers each, one of them reversed, the
 model takes a lone high answer for usual, and by z alone 2 of 12 such raters would pass.) So with few ratings each
-honest raters are flagged at that rate, however many they are: `Raters.expected` is how many. With many ratings hardly any is.
-Raters count for what is said of the others with the chance that they are honest, and all is fitted again.
+honest raters are flagged at that rate, however many they are: `Raters.expected` is how many. With many ratings hardly
+any is. Raters count for what is said of the others with the chance that they are honest, and all is fitted again.
 
 Where neither can be said (not flagged, and z below `UNSURE`) there are too few ratings to tell, and that is said.
 """

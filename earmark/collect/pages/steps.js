@@ -59,6 +59,7 @@ export function final(state, onagain) {
   const [title, text] = FINAL[state.step];
   const parts = [el("p", {}, text)];
   if (state.code) parts.push(...code(state));
+  if (state.url) parts.push(el("p", { className: "do" }, el("a", { className: "button strong", href: state.url }, state.code ? "Finish on the platform" : "Back to the platform")));
   if (state.step === "nothing_left") parts.push(el("p", { className: "do" }, button("Look again", onagain, false)));
   return step(title, ...parts, state.code ? "" : el("p", { className: "muted" }, "You can close this page."));
 }
@@ -66,12 +67,10 @@ export function final(state, onagain) {
 function code(state) {
   const shown = el("output", { className: "code", id: "code" }, state.code);
   const told = el("span", { className: "muted", role: "status" });
-  const parts = [
+  return [
     el("p", {}, "This is your completion code. Please keep it."),
     el("p", { className: "code-line" }, shown, button("Copy", () => copy(shown, told), false), told),
   ];
-  if (state.url) parts.push(el("p", { className: "do" }, el("a", { className: "button strong", href: state.url }, "Finish on the platform")));
-  return parts;
 }
 
 async function copy(shown, told) {
