@@ -37,6 +37,10 @@ KIND = {"recorded": "recorded", "generated": "GENERATED", "proxy": "PROXY"}
 """How a collection's kind stands beside every number."""
 
 
+_shown: list[Console] = []
+"""Standard error while bars are shown on it: what is printed by it stands above them."""
+
+
 def out() -> Console:
     """Standard output; as wide as its text where it is not a terminal, so that nothing is cut in files and pipes."""
     return Console() if sys.stdout.isatty() else Console(width=200)
@@ -58,8 +62,13 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints a line to standard error: no markup, no control characters."""
-    err().print(visible(text), highlight=False, markup=False, soft_wrap=True)
+    """Prints a line to standard error, above a bar that is shown there: no markup, no control characters."""
+    _tell(_shown[-1] if _shown else err(), text)
+
+
+def _tell(console: Console, text: str) -> None:
+    """A line; on a terminal whole words go to the next, elsewhere it is one line whatever its length."""
+    console.print(visible(text), highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
 @contextmanager
@@ -76,7 +85,11 @@ def progress() -> Iterator[Stages]:
     )
     console = err()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        yield Stages(bars)
+        _shown.append(console)
+        try:
+            yield Stages(bars)
+        finally:
+            _shown.pop()
 
 
 class Stages:
@@ -110,7 +123,7 @@ class Stages:
 
     def line(self, text: str) -> None:
         """Prints a line above the bars."""
-        self._bars.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+        _tell(self._bars.console, text)
 
 
 def show_problems(problems: Sequence[Problem], what: str) -> None:

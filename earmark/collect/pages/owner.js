@@ -118,7 +118,7 @@ async function refresh() {
     const shown = { progress, agreement, raters };
     for (const [name, show] of Object.entries(shown)) show(await ask(`/api/owner/${name}`));
     at("error").hidden = true;
-    at("status").textContent = `As of ${new Date().toLocaleTimeString()}; looked up again every ${EVERY_MS / 1000} seconds.`;
+    at("status").textContent = `As of ${new Date().toISOString().slice(11, 19)} UTC; looked up again every ${EVERY_MS / 1000} seconds.`;
   } catch (error) {
     at("error").textContent = error.message;
     at("error").hidden = false;
