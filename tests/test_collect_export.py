@@ -629,3 +629,11 @@ def test_grrels_published_ratings_come_back_to_the_letter(real_data, tmp_path):
     export(read_source(path), tmp_path / "guarded.csv", "grrel")  # some of its ids begin with - or +
     assert "\n'-" not in (tmp_path / "again.csv").read_text()
     assert read_source(tmp_path / "guarded.csv").ratings == read_source(path).ratings
+
+
+def test_one_rater_alone_is_told_in_one_line_what_cannot_be(app, tmp_path):
+    table = tmp_path / "one.csv"
+    table.write_text("caption_id,clip_id,rating,rater_id\n" + "".join(f"c{at},s{at},{10 * at},me\n" for at in range(9)))
+    _, said, _ = run(app, "agreement", table)
+    assert "How many raters and pairs are needed cannot be told from these ratings (all)." in said
+    assert "raters a pair" not in said

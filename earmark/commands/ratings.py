@@ -148,7 +148,7 @@ def agreement(
     if json_to is not None:
         give_json(as_json(found, parts, judged, basis, needed), json_to)
     if json_to != STDOUT:
-        _show_agreement(found, parts)
+        _show_agreement(found, parts, basis)
         _show_raters(judged, all_raters)
         _show_panel(needed, basis)
     exit_with(found.problems, "rows or ratings were left out")
@@ -177,7 +177,7 @@ def as_json(found: Source, parts: Mapping[str, Agreement], judged: Raters, basis
 # Shown
 
 
-def _show_agreement(found: Source, parts: Mapping[str, Agreement]) -> None:
+def _show_agreement(found: Source, parts: Mapping[str, Agreement], basis: str) -> None:
     console.say(f"{found.name} ({console.KIND[found.kind]}), {found.what} in {found.path}")
     _say_left_out(found)
     console.show_table(
@@ -203,13 +203,13 @@ def _show_agreement(found: Source, parts: Mapping[str, Agreement]) -> None:
         "Krippendorff's α (interval); ICC(2,k), of the mean of k raters",
         fold=True,
     )
-    every = parts["all"]
-    one, half = every.leave_one_out, every.split_half
+    one, half = parts[basis].leave_one_out, parts[basis].split_half
     console.say(
-        f"each rater against the others' mean: r {_figure(one.pearson)}, ρ {_figure(one.spearman)} (mean of "
-        f"{one.raters:,} raters); halves against each other: ρ {_figure(half.rho)}"
+        f"each rater against the others' mean ({basis}): r {_figure(one.pearson)}, ρ {_figure(one.spearman)} (mean of "
+        f"{one.raters:,} raters); halves against each other: ρ {_figure(half.rho)}; as many other "
+        f"raters would reach {_figure(half.ceiling)}"
     )
-    for note in every.notes:
+    for note in parts["all"].notes:
         console.say(f"note: {note}")
 
 
@@ -250,6 +250,9 @@ def _show_raters(judged: Raters, every: bool) -> None:
 
 def _show_panel(needed: Panel, basis: str) -> None:
     """How many raters and pairs are needed."""
+    if all(math.isnan(row.half) for row in needed.by_raters):
+        console.say(f"How many raters and pairs are needed cannot be told from these ratings ({basis}).")
+        return
     console.show_table(
         ["raters a pair", "95 % of a pair's mean, ± points", "ICC(2,k)"],
         [[str(row.raters), _figure(row.half, 1), _figure(row.reliability)] for row in needed.by_raters],
