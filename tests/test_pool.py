@@ -435,7 +435,7 @@ def test_a_caption_that_no_table_of_answers_could_hold_is_left_out(tmp_path):
 def test_vectors_alone_are_refused_in_one_line(tmp_path):
     made = vector_world(tmp_path / "w")
     with pytest.raises(DataError, match=r"none of 60 clips has a sound .*Put the sounds there") as caught:
-        make_study(made, tmp_path / "study", Plan())
+        make_study(made, tmp_path / "study", Plan(), scores=scores())
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "study").exists()
     gone = world(tmp_path / "gone", clips=3)
