@@ -442,7 +442,7 @@ def test_vectors_alone_are_refused_in_one_line(tmp_path):
     for path in gone.root.glob("*.wav"):
         path.unlink()
     with pytest.raises(DataError, match=r"none of 3 clips can be heard\. First: clips.csv line 2: no file '0.wav'"):
-        make_study(gone, tmp_path / "study", Plan())
+        make_study(gone, tmp_path / "study", Plan(), scores=scores())
 
 
 @pytest.mark.parametrize(
