@@ -28,8 +28,9 @@ import requests
 from sqlalchemy import select
 
 from earmark.collect.rehearse import Rehearsed, rehearse
-from earmark.collect.store import Store, answers
+from earmark.collect.store import Store
 from earmark.collect.study import Study
+from earmark.collect.tables import answers
 from earmark.web.listen import listening
 
 BOUNDS_MS = 100.0

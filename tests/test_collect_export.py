@@ -27,10 +27,10 @@ from earmark.collect.export import LAYOUTS, export
 from earmark.collect.flow import Flow
 from earmark.collect.plan import Plan
 from earmark.collect.pool import make_study
+from earmark.collect.reported import GivenAnswer, Heard
 from earmark.collect.sources import counted, explained, read_source, shown_id
 from earmark.collect.store import GivenRating, Store, store_of
 from earmark.collect.study import Settings, Study
-from earmark.collect.told import GivenAnswer, Heard
 from earmark.commands import ratings as commands
 from earmark.data.collection import GUARD, Caption, Clip, Collection
 from earmark.data.published import import_published

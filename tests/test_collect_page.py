@@ -663,9 +663,9 @@ def test_a_failed_qualification_and_refusals_are_kind(browser, site, tmp_path):
         page.get_by_role("heading", name="This link does not open the study").wait_for()
         page.get_by_text("This invitation is not known.").wait_for()
     with visiting(browser, site) as page:
-        page.goto("/?PROLIFIC_PID=p-desktop&SESSION_ID=another")
-        if len([each for each in site.flow.raters() if each.platform.get("PROLIFIC_PID") == "p-desktop"]) > 1:
-            page.get_by_role("heading", name="You have taken part already").wait_for()
+        site.flow.enter(platform={"PROLIFIC_PID": "p-known", "SESSION_ID": "one"})
+        page.goto("/?PROLIFIC_PID=p-known&SESSION_ID=another")
+        page.get_by_role("heading", name="You have taken part already").wait_for()
 
 
 def test_a_full_study_and_one_without_anything_left_say_so(browser, tmp_path):

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select, update
 
 from earmark.collect import store as tables
+from earmark.collect.answering import MOST_CHANGES, MOST_VIEWS
 from earmark.collect.entry import hashed
 from earmark.collect.flow import Flow, GivenAnswer, Heard, RefusedError
-from earmark.collect.marks import MOST_CHANGES, MOST_VIEWS
+from earmark.collect.reported import listen_first, share, union
 from earmark.collect.store import Store
 from earmark.collect.study import Item, Page, Settings, Study
-from earmark.collect.told import listen_first, share, union
 from earmark.errors import DataError
 
 pytest_plugins = ["postgres"]

@@ -21,7 +21,8 @@ from earmark.collect import migrations
 from earmark.collect import store as store_module
 from earmark.collect.entry import hashed
 from earmark.collect.flow import Flow
-from earmark.collect.store import RATERS_S, TABLES, Store, StoreError, store_of
+from earmark.collect.store import RATERS_S, Store, StoreError, store_of
+from earmark.collect.tables import TABLES
 from earmark.errors import ConfigError, DataError
 
 pytest_plugins = ["postgres"]

@@ -18,9 +18,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
-from earmark.collect.marks import LAST, PAGE, enough
-from earmark.collect.store import answers, given, items, raters
+from earmark.collect.answering import LAST, PAGE, enough
 from earmark.collect.study import Page, Settings, Study
+from earmark.collect.tables import answers, given, items, raters
 
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Of completion codes: none that is taken for another."""

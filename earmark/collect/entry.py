@@ -16,8 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select
 
 from earmark.collect.assign import time_text
-from earmark.collect.store import RefusedError, Store, invites, keys, platform_ids, raters
+from earmark.collect.store import RefusedError, Store
 from earmark.collect.study import Settings
+from earmark.collect.tables import invites, keys, platform_ids, raters
 from earmark.errors import DataError
 
 PARTICIPANTS = ("PROLIFIC_PID", "workerId")

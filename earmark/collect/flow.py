@@ -14,9 +14,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, and_, func, select, update
 
-from earmark.collect.assign import advance, missing, open_page, time_text
-from earmark.collect.entry import Entry, hashed
-from earmark.collect.marks import (
+from earmark.collect.answering import (
     enough,
     is_kept,
     item_of,
@@ -26,17 +24,10 @@ from earmark.collect.marks import (
     plain_id,
     shown_items,
 )
-from earmark.collect.records import Forgotten, Progress, RaterRow, forget, given_ratings, progress, rater_rows
-from earmark.collect.store import (
-    GivenRating,
-    RefusedError,
-    Store,
-    given,
-    keys,
-    raters,
-)
-from earmark.collect.study import Item, Study
-from earmark.collect.told import (
+from earmark.collect.assign import advance, missing, open_page, time_text
+from earmark.collect.entry import Entry, hashed
+from earmark.collect.overview import Forgotten, Progress, RaterRow, forget, given_ratings, progress, rater_rows
+from earmark.collect.reported import (
     TOLERANCE_S,
     GivenAnswer,
     Heard,
@@ -44,6 +35,9 @@ from earmark.collect.told import (
     check_heard,
     listen_first,
 )
+from earmark.collect.store import GivenRating, RefusedError, Store
+from earmark.collect.study import Item, Study
+from earmark.collect.tables import given, keys, raters
 
 __all__ = [
     "Flow",

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from earmark.collect.flow import GivenAnswer, Heard, Shown, State, Step
+from earmark.collect.reported import LONGEST_WORD, MOST_PARTS
 from earmark.collect.sound_check import MOST_ROUNDS, Judged
-from earmark.collect.told import LONGEST_WORD, MOST_PARTS
 
 ItemId = Annotated[str, Field(pattern="^[0-9A-Za-z]{1,64}$")]
 PageNumber = Annotated[int, Field(ge=1, le=1_000_000)]

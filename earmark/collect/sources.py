@@ -31,7 +31,7 @@ from earmark.measure.raters import Raters, raters
 from earmark.relevance import ANCHOR, Rating
 
 if TYPE_CHECKING:
-    from earmark.collect.records import RaterRow
+    from earmark.collect.overview import RaterRow
     from earmark.collect.store import GivenRating
 
 GRREL = ("tid", "fid", "fid_group", "rating")

@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
-from earmark.collect.store import RefusedError, answers, given, heard, items, raters
+from earmark.collect.reported import GivenAnswer, Heard, merged, plain_rating, seconds_of, share
+from earmark.collect.store import RefusedError
 from earmark.collect.study import Settings
-from earmark.collect.told import GivenAnswer, Heard, merged, plain_rating, seconds_of, share
+from earmark.collect.tables import answers, given, heard, items, raters
 
 MOST_VIEWS = 200
 """Loads of a page that are told apart."""

@@ -10,21 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
+from earmark.collect.answering import CLOSED, LAST, PAGE
 from earmark.collect.assign import time_text
-from earmark.collect.marks import CLOSED, LAST, PAGE
-from earmark.collect.store import (
-    GivenRating,
-    Store,
-    answers,
-    given,
-    heard,
-    invites,
-    items,
-    keys,
-    platform_ids,
-    raters,
-)
+from earmark.collect.store import GivenRating, Store
 from earmark.collect.study import Study
+from earmark.collect.tables import answers, given, heard, invites, items, keys, platform_ids, raters
 from earmark.errors import DataError
 
 AT_WORK = timedelta(minutes=30)
