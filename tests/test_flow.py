@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select, update
 
-from earmark.collect import store as tables
+from earmark.collect import tables
 from earmark.collect.answering import MOST_CHANGES, MOST_VIEWS
 from earmark.collect.entry import hashed
 from earmark.collect.flow import Flow, GivenAnswer, Heard, RefusedError
