@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from earmark.collect.export import export
+from earmark.collect.flow import Flow
 from earmark.collect.plan import Plan
 from earmark.collect.pool import make_study
 from earmark.collect.rehearse import REHEARSAL, serve_and_rehearse, truth_of
 from earmark.collect.sources import read_source
+from earmark.collect.store import Store
 from earmark.collect.study import Settings, Study
 from earmark.data import soundscapes
 from earmark.data.collection import Collection
@@ -54,6 +56,9 @@ def test_all_listeners_come_to_the_end(rehearsed):
     study, done = rehearsed
     tasks = LISTENERS * PAGES_A_RATER
     assert (done.raters, done.failed, done.retried) == (LISTENERS, 0, 0)
+    store = Store.open(study.folder / REHEARSAL)
+    assert [each.sound_passed for each in Flow(study, store, rehearsal=True).raters()] == [True] * LISTENERS
+    store.close()
     assert done.pages >= tasks  # and checks
     assert len(study.of_kind("task")) * RATERS_A_PAGE == tasks
     assert done.ratings == len(done.kept) == len(set(done.kept))

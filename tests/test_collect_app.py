@@ -407,7 +407,9 @@ def test_the_sound_check_ends_passed_after_three_right_answers(client, store, st
         kinds.append(told["kind"])
         sound = client.get(f"/api/sound-check/{told['kind']}/{len(answers)}")
         samples, _ = soundfile.read(io.BytesIO(sound.content))
+        assert (told["number"], told["questions"]) == (len(answers) + 1, 3)
         answers.append(heard_of(told["kind"], samples))
+        assert sound_check.by_ear(told["kind"], sound.content) == answers[-1]
         assert answers[-1] == sound_check.truth(rater, told["kind"], len(answers) - 1)
     assert (kinds, told["passed"], told["right"]) == (["side", "tones", "tones"], True, True)
     assert client.post("/api/sound-check", json={"answers": answers}).json()["step"] == "qualification"
@@ -442,7 +444,7 @@ def test_the_sound_check_is_never_a_dead_end_and_its_outcome_is_kept(client, sto
     answers: list[int] = []
     for at in range(sound_check.MOST_ROUNDS):
         told = client.post("/api/sound-check/answers", json={"answers": answers}).json()
-        assert (told["kind"], told["finished"]) == ("side", False)
+        assert (told["kind"], told["finished"], told["number"]) == ("side", False, 1)
         answers.append(1 - sound_check.truth(rater, "side", at))
     told = client.post("/api/sound-check/answers", json={"answers": answers}).json()
     assert (told["finished"], told["passed"], told["kind"]) == (True, False, None)

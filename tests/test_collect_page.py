@@ -177,6 +177,7 @@ def pass_sound_check(page, site: Site, wrong: int = 0) -> None:
         choices = {"side": ["Left", "Right"], "tones": ["First", "Second", "Third"]}[kind]
         right = sound_check.truth(site.rater, kind, at)
         page.wait_for_selector(f"[data-round='{at}']")
+        page.get_by_text(f"Question {max(1, at - wrong + 1)} of 3.").wait_for()
         button(page, "Play the sound").click()
         chosen = (right + 1) % len(choices) if at < wrong else right
         button(page, choices[chosen]).click()

@@ -148,6 +148,7 @@ def test_defaults_can_be_and_settings_may_be_left_out(study):
         ("t2,x,c", "t2,x, ", "line 4: clip_id is blank"),
         ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,C.wav", "'c.wav' is there and differs in upper"),
         ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,..", "no file '..'"),
+        ("t2,x,c,a dog <b>barks</b>", "t2,v,a,a cat", "line 4: clip 'a' has another path, 'a.wav', on a page before"),
         ("0.000001", "0", "probability '0'; expected more than 0"),
         ("0.000001", "1e-6", "probability '1e-6'"),
         ("t1,x,b", "t2,x,a", "stands on page 't1' already"),

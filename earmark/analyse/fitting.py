@@ -71,8 +71,12 @@ def _to_fit_on(
     if not left:
         raise DataError(
             f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
-            f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, keep a split from training, or "
-            f"fit on {HELD} (--split {HELD}), which then tests nothing."
+            f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, "
+            + (
+                f"or fit on {HELD} (--split {HELD}), which then tests nothing."
+                if held
+                else "or keep a split from training."
+            )
         )
     notes = []
     if trained:

@@ -26,6 +26,7 @@ from numpy.random import Generator, SeedSequence, default_rng
 
 from earmark.collect.app import create_app
 from earmark.collect.loudness import matched
+from earmark.collect.sound_check import by_ear
 from earmark.collect.store import Store
 from earmark.collect.study import Study
 from earmark.data.collection import Collection
@@ -160,12 +161,20 @@ class _Listener:
             if state["step"] == "consent":
                 state = self.send("POST", "/api/consent", {})
             elif state["step"] == "sound":
-                state = self.send("POST", "/api/sound-check", {})
+                state = self.sound_check()
             else:
                 state = self.page(state["number"])
         with self.lock:
             self.done.raters += state["step"] == "done"
             self.done.failed += state["step"] == "failed"
+
+    def sound_check(self) -> Mapping[str, Any]:
+        """Answers what is heard, on headphones."""
+        answers: list[int] = []
+        while kind := self.send("POST", "/api/sound-check/answers", {"answers": answers})["kind"]:
+            answers.append(by_ear(kind, self.bytes(f"/api/sound-check/{kind}/{len(answers)}")))
+        state: Mapping[str, Any] = self.send("POST", "/api/sound-check", {"answers": answers})
+        return state
 
     def page(self, number: int) -> Mapping[str, Any]:
         """Answers a page and sends it."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from earmark.collect.flow import GivenAnswer, Heard, Shown, State, Step
 from earmark.collect.reported import LONGEST_WORD, MOST_PARTS
-from earmark.collect.sound_check import MOST_ROUNDS, Judged
+from earmark.collect.sound_check import MOST_ROUNDS, STAGES, Judged
 
 ItemId = Annotated[str, Field(pattern="^[0-9A-Za-z]{1,64}$")]
 PageNumber = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -75,13 +76,15 @@ class SoundJudged(BaseModel):
 
     right: bool = Field(description="Whether the last answer was.")
     kind: Literal["side", "tones"] | None = Field(description="Of the next question.")
+    number: int = Field(description="Of the next question, or the last, counted from 1 ...")
+    questions: int = Field(description="... of so many that are to be answered right.")
     finished: bool
     passed: bool
 
     @classmethod
     def of(cls, judged: Judged) -> SoundJudged:
         """As it is sent."""
-        return cls(right=judged.right, kind=judged.kind, finished=judged.finished, passed=judged.passed)
+        return cls(questions=len(STAGES), **asdict(judged))
 
 
 class PageItem(BaseModel):

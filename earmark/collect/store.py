@@ -7,44 +7,33 @@ of today's version is opened without a write, so that one that cannot be written
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
 
 from sqlalchemy import (
-    URL,
     Connection,
     Engine,
     QueuePool,
-    create_engine,
-    event,
-    make_url,
     select,
-    text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from earmark.collect import databases
 from earmark.collect.migrations import is_current, migrate
-from earmark.collect.tables import TABLES, gate
-from earmark.errors import ConfigError, DataError
+from earmark.collect.tables import gate
+from earmark.errors import DataError
 
-BUSY_S = 20.0
-"""How long a process waits for another one's transaction."""
 RATERS_S = 5.0
-"""How long it does while a rater waits for the answer."""
+"""How long others' transactions are waited for while a rater waits for the answer; else `databases.BUSY_S`."""
 CLOSING_S = 0.5
-"""How long it does when it ends."""
+"""How long they are when the process ends."""
 DATABASE = "study.db"
 """The store in a study's folder."""
-POOL = 16
-"""Connections that are kept open."""
 
 
 class RefusedError(DataError):
@@ -138,7 +127,7 @@ class Store:
         self.place = place
         """The database in words, without a password."""
         self.busy_s: float | None = None
-        """How long others are waited for; None: `BUSY_S`."""
+        """How long others are waited for; None: `databases.BUSY_S`."""
         self._engine = engine
         self.is_file = engine.dialect.name == "sqlite"
         self._writes = engine.execution_options(begin="BEGIN IMMEDIATE")
@@ -153,19 +142,19 @@ class Store:
         One that cannot be written is opened to be read where its tables are today's. Raises `ConfigError` on a URL of
         another kind, `DataError` (`StoreError`) where it cannot be opened or is newer than this program.
         """
-        url = _url(place)
+        url = databases.url_of(place)
         if url.drivername != "sqlite":
-            return cls(_postgresql(url), _in_words(url))._made()
+            return cls(databases.postgresql(url), databases.in_words(url))._made()
         words = str(url.database)
         try:
-            return cls(_sqlite(url), words)._made()
+            return cls(databases.sqlite(url), words)._made()
         except StoreError as error:
             if not error.cannot_write:
                 raise
             beside = Path(f"{words}-wal")
-            for mode in _ways_to_read(Path(words), beside):
+            for mode in databases.ways_to_read(Path(words), beside):
                 with suppress(DataError):
-                    return cls(_sqlite(url, mode), words)._made()
+                    return cls(databases.sqlite(url, mode), words)._made()
             if Path(words).is_file() and beside.is_file() and beside.stat().st_size:
                 raise StoreError(
                     f"{error} {beside} holds answers too: both can be read where both are written."
@@ -190,7 +179,7 @@ class Store:
         pool = self._engine.pool
         if self.is_file and isinstance(pool, QueuePool) and pool.checkedin():  # else it was never opened
             with suppress(SQLAlchemyError, StoreError), self._alone(CLOSING_S), self._outside.connect() as connection:
-                _wait_for(connection, CLOSING_S)
+                databases.wait_for(connection, CLOSING_S)
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self._engine.dispose()
 
@@ -218,7 +207,7 @@ class Store:
 
     @property
     def _wait_s(self) -> float:
-        return BUSY_S if self.busy_s is None else self.busy_s
+        return databases.BUSY_S if self.busy_s is None else self.busy_s
 
     @contextmanager
     def _alone(self, wait_s: float) -> Iterator[float]:
@@ -238,8 +227,7 @@ class Store:
     def _patient(self, engine: Engine, wait_s: float) -> Iterator[Connection]:
         """A connection that waits so long for other processes."""
         with engine.connect() as connection:
-            if self.is_file:
-                _wait_for(connection, wait_s)
+            databases.wait_for(connection, wait_s)
             yield connection
 
     @contextmanager
@@ -287,7 +275,7 @@ class Store:
         try:
             with self._alone(self._wait_s) as left_s, self._patient(self._outside, left_s) as connection:
                 if not self.is_file:
-                    return _wiped(connection, self._wait_s)
+                    return databases.wiped(connection, self._wait_s)
                 connection.exec_driver_sql("VACUUM")  # secure_delete alone leaves copies where pages were split
                 busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
                 return not busy
@@ -302,141 +290,12 @@ class Store:
         except IntegrityError as error:
             raise StoreError(f"{self.place}: changed by someone else at this moment. Try again.", 409) from error
         except SQLAlchemyError as error:
-            raise StoreError(f"{self.place}: {_without_secrets(_reason(error), self._engine.url)}") from error
+            raise StoreError(f"{self.place}: {databases.without_secrets(_reason(error), self._engine.url)}") from error
 
 
 def store_of(folder: Path) -> Path:
     """Where a study's answers are kept unless another place is named."""
     return folder / DATABASE
-
-
-def _url(place: str | Path) -> URL:
-    if isinstance(place, Path) or "://" not in place:
-        return URL.create("sqlite", database=str(place))
-    try:
-        url = make_url(place)
-    except (ArgumentError, ValueError) as error:
-        raise ConfigError("the store's URL cannot be read; expected postgresql://USER@HOST/DATABASE.") from error
-    if url.drivername == "sqlite" and url.database:
-        return url
-    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        return url.set(drivername="postgresql+psycopg")
-    raise ConfigError(f"a store of {url.drivername!r}; expected a file or postgresql://USER@HOST/DATABASE.")
-
-
-HARMLESS = {
-    *("host", "hostaddr", "port", "dbname", "user", "application_name", "connect_timeout", "target_session_attrs"),
-    *("sslmode", "sslrootcert", "sslcert", "service", "gssencmode", "channel_binding", "client_encoding"),
-}
-"""What of a URL's query is shown; of all else, which may be a secret, only that it is there."""
-
-
-def _in_words(url: URL) -> str:
-    """The URL without a secret."""
-    shown = {name: value if name in HARMLESS else "***" for name, value in url.query.items()}
-    return url.set(query=shown).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
-
-
-def _without_secrets(said: str, url: URL) -> str:
-    """What a driver said, where it repeats a secret of the URL without that."""
-    given = [url.password, *(value for name, value in url.query.items() if name not in HARMLESS)]
-    for each in given:
-        for secret in (each,) if isinstance(each, str) else each or ():
-            said = said.replace(secret, "***") if secret else said
-    return said
-
-
-Mode = Literal["", "mode=ro", "mode=ro&immutable=1"]
-"""Of SQLite: to write, to read beside a program that may write, to read a file that nobody writes."""
-
-
-def _ways_to_read(path: Path, beside: Path) -> Iterator[Mode]:
-    """How a file can be read that could not be opened to write.
-
-    Immutable, SQLite passes over what lies beside the file: answers would be missing where something does.
-    """
-    if path.is_file():
-        yield "mode=ro"
-        if not beside.exists() or not beside.stat().st_size:
-            yield "mode=ro&immutable=1"
-
-
-def _wait_for(connection: Connection, seconds: float) -> None:
-    """Has SQLite wait so long for other processes."""
-    raw: Any = connection.connection.dbapi_connection
-    raw.execute(f"PRAGMA busy_timeout={max(1, round(seconds * 1000))}")
-
-
-def _sqlite(url: URL, mode: Mode = "") -> Engine:
-    to_read: dict[str, Any] = {}
-    if mode:
-        address = f"file:{quote(str(Path(str(url.database)).absolute()))}?{mode}"
-        to_read = {"creator": lambda: sqlite3.connect(address, uri=True, check_same_thread=False)}
-    engine = create_engine(
-        url, poolclass=QueuePool, pool_size=POOL, max_overflow=-1, connect_args={"timeout": BUSY_S}, **to_read
-    )
-
-    @event.listens_for(engine, "connect")
-    def prepare(raw: Any, _: Any) -> None:
-        raw.isolation_level = None  # or the driver begins transactions where it likes
-        if not mode:
-            _write_ahead(raw)
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
-            raw.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # a transaction that begins by reading and then writes fails at once where another wrote in between
-        if statement := connection.get_execution_options().get("begin", "BEGIN"):
-            connection.exec_driver_sql(statement)
-
-    return engine
-
-
-def _write_ahead(raw: sqlite3.Connection) -> None:
-    """Has SQLite write ahead, so that reading and writing go on beside each other.
-
-    For this change alone SQLite does not wait for others, who make it at the same moment on a new file.
-    """
-    until = time.monotonic() + BUSY_S
-    while True:
-        try:
-            raw.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-
-
-def _postgresql(url: URL) -> Engine:
-    try:
-        return create_engine(url, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True)
-    except ImportError as error:
-        raise ConfigError("PostgreSQL needs psycopg. Install it: pip install 'earmark[postgres]'.") from error
-
-
-def _wiped(connection: Connection, wait_s: float) -> bool:
-    """Whether PostgreSQL wrote its tables anew, without what was deleted, also where it counts their values."""
-    since = int(connection.exec_driver_sql("SELECT txid_current()").scalar_one())
-    older = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE age(backend_xmin) > age(CAST(CAST(:since AS text) AS xid))"
-    )
-    until = time.monotonic() + wait_s
-    while connection.execute(
-        older, {"since": str(since % (1 << 32))}
-    ).scalar():  # who began before still sees it: it would be kept
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    connection.exec_driver_sql(f"SET lock_timeout = {round(wait_s * 1000)}")
-    try:
-        for table in TABLES.tables:
-            connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {table}")
-        connection.exec_driver_sql("VACUUM FULL pg_statistic")
-    finally:
-        connection.exec_driver_sql("RESET lock_timeout")
-    return True
 
 
 def _reason(error: SQLAlchemyError) -> str:
@@ -453,6 +312,7 @@ ADVICE = {
     "unable to open": "Check the path.",
     "not a database": "Name another file.",
     "locked": "Another program holds it: close that, or try again.",
+    "lock timeout": "Another program holds it: close that, or try again.",
     "onnection": "Check the URL, and that the server runs.",
 }
 """By a part of what the database says."""

@@ -350,6 +350,7 @@ class _Pages:
         self._ids: dict[str, str] = {}
         self._pairs: dict[tuple[str, str], str] = {}
         self._texts: dict[str, str] = {}
+        self._paths: dict[str, str] = {}
         self._names = Names()
         self._missing = 0
 
@@ -380,6 +381,7 @@ class _Pages:
         self._texts[cells["caption_id"]] = cells["text"]
         for item in items:
             self._pairs[cells["caption_id"], item.clip_id] = page_id
+            self._paths[item.clip_id] = item.path
 
     def check(self) -> None:
         """Raises `DataError` where no task page is left."""
@@ -421,6 +423,8 @@ class _Pages:
             yield f"the pair {pair} stands on page {self._pairs[pair]!r} already; expected each pair once"
         if self._texts.get(caption_id, text) != text:
             yield f"caption {caption_id!r} has another text on a page before"
+        if (path := self._paths.get(cells["clip_id"], cells["path"])) != cells["path"]:
+            yield f"clip {cells['clip_id']!r} has another path, {path!r}, on a page before"
 
 
 def _row_faults(cells: Mapping[str, str]) -> Iterator[str]:

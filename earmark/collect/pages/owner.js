@@ -88,7 +88,9 @@ function raters({ raters: rows, flagged, expected_by_chance }) {
     ],
   }));
   const chance = expected_by_chance ? `; ${plain(expected_by_chance, 1)} honest ones would be by chance` : "";
-  const told = rows.length ? `${count(rows.length, "rater")}, ${whole(flagged)} flagged${chance}.` : "Nobody has come yet.";
+  const unsound = rows.filter(({ sound_passed }) => sound_passed === false).length;
+  const sounds = unsound ? ` ${whole(unsound)} did not pass the sound check, and may hear the clips otherwise.` : "";
+  const told = rows.length ? `${count(rows.length, "rater")}, ${whole(flagged)} flagged by their answers${chance}.${sounds}` : "Nobody has come yet.";
   at("raters").replaceChildren(el("p", {}, told), rows.length ? table(heads, made, "Raters") : "");
 }
 

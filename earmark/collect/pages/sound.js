@@ -75,7 +75,7 @@ export class SoundCheck {
     const asked = await this.judged();
     if (!asked) return;
     if (asked.finished) this.end(asked.passed);
-    else this.question(asked.kind, round);
+    else this.question(asked, round);
   }
 
   async judged() {
@@ -87,7 +87,7 @@ export class SoundCheck {
     }
   }
 
-  question(kind, round) {
+  question({ kind, number, questions }, round) {
     const [text, choices] = ASKED[kind];
     this.element.dataset.round = round;
     this.heading.textContent = text;
@@ -96,7 +96,7 @@ export class SoundCheck {
     this.body.replaceChildren(
       this.player(`/api/sound-check/${kind}/${round}`, "Play the sound"),
       el("p", { className: "do", role: "group", "aria-label": text }, ...buttons),
-      el("p", { className: "muted" }, "You may play it again as often as you like."),
+      el("p", { className: "muted" }, `Question ${number} of ${questions}. You may play it again as often as you like.`),
     );
     this.heading.focus();
   }
@@ -114,7 +114,7 @@ export class SoundCheck {
     }
     this.tell(asked.right ? "Right." : WRONG[kind]);
     if (asked.finished) this.end(asked.passed);
-    else this.question(asked.kind, this.answers.length);
+    else this.question(asked, this.answers.length);
   }
 
   end(passed) {
