@@ -259,9 +259,9 @@ def _show_panel(needed: Panel, basis: str) -> None:
         f"What so many raters a pair give, by the variances of this study ({basis})",
     )
     for row in needed.for_widths:
-        console.say(f"a pair's mean within ± {row.wanted:g} points: {_count(row.number)} raters a pair")
+        console.say(f"a pair's mean within ± {row.wanted:g} points: {_raters(row.number)} a pair")
     for row in needed.for_reliabilities:
-        console.say(f"ICC(2,k) of {row.wanted:g}: {_count(row.number)} raters a pair")
+        console.say(f"ICC(2,k) of {row.wanted:g}: {_raters(row.number)} a pair")
     console.show_table(
         ["raters a pair", "wanted", "pairs for α", "pairs for ICC(2,k)"],
         [[str(row.raters), f"± {row.wanted:g}", _count(row.alpha), _count(row.icc)] for row in needed.for_agreements],
@@ -279,6 +279,10 @@ def _with_interval(value: float, bounds: Sequence[float]) -> str:
 
 def _share(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.0%}"
+
+
+def _raters(value: float) -> str:
+    return f"{_count(value)} rater{'' if value == 1 else 's'}"
 
 
 def _count(value: float) -> str:
