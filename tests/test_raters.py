@@ -13,7 +13,7 @@ import pytest
 from earmark.data.published import read_published
 from earmark.data.soundscapes import raters as simulated_raters
 from earmark.errors import DataError
-from earmark.measure.raters import Raters, raters
+from earmark.measure.raters import Raters, failed, raters
 from earmark.relevance import ANCHOR, Rating
 
 
@@ -134,6 +134,14 @@ def test_who_rates_a_pair_twice_counts_once_with_the_mean():
     ratings = [Rating(f"c{u}", f"c{u}", 20.0 * u, rater_id=r) for u in range(5) for r in "abc"]
     row = raters([*ratings, Rating("c0", "c0", 10.0, rater_id="a")]).rows[0]
     assert (row.ratings, row.mean) == (5, pytest.approx(41))
+
+
+@pytest.mark.parametrize(
+    ("right", "asked", "share", "is_so"),
+    [(7, 25, 0.28, False), (6, 25, 0.28, True), (11, 20, 0.55, False), (0, 0, 1.0, False), (0, 4, 0.0, False)],
+)
+def test_checks_are_failed_below_the_share(right, asked, share, is_so):
+    assert failed(right, asked, share) is is_so  # .28 × 25 is above 7 in floating point
 
 
 @pytest.mark.case("L08")

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, update
 from earmark.collect.answering import LAST, PAGE, enough
 from earmark.collect.study import Page, Settings, Study
 from earmark.collect.tables import answers, given, items, raters
+from earmark.measure.raters import failed
 
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Of completion codes: none that is taken for another."""
@@ -211,7 +212,7 @@ class _Turn:
     def _is_qualified(self) -> bool:
         """Whether enough of the known answers of the qualification were right; also where there were none."""
         right, asked = right_and_asked(self.connection, self.rater_id, "qualification")
-        return not asked or right / asked >= self.settings.qualify_share
+        return not failed(right, asked, self.settings.qualify_share)
 
 
 def right_and_asked(connection: Connection, rater_id: str, kind: str) -> tuple[int, int]:

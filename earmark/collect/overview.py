@@ -16,6 +16,7 @@ from earmark.collect.store import GivenRating, Store
 from earmark.collect.study import Study
 from earmark.collect.tables import answers, given, heard, invites, items, keys, platform_ids, raters
 from earmark.errors import DataError
+from earmark.measure.raters import failed
 
 AT_WORK = timedelta(minutes=30)
 """Who has answered within it is at work."""
@@ -90,7 +91,7 @@ class RaterRow:
 
     def failed_checks(self, share: float) -> bool:
         """Whether fewer than `share` of the checks' known answers were right; never without such answers."""
-        return self.checks_asked > 0 and self.checks_right < share * self.checks_asked
+        return failed(self.checks_right, self.checks_asked, share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from earmark.data.published import LAYOUTS, import_published
 from earmark.data.rows import RATING_COLUMNS, is_blank, rating_fault, unguarded
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import Row, read_table
-from earmark.measure.raters import Raters, raters
+from earmark.measure.raters import Raters, failed, raters
 from earmark.relevance import ANCHOR, Rating
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ class Source:
 
     def _without(self, choice: str) -> Source:
         if choice == "failed":
-            share = self.checks_share
-            gone = {rater for rater, (right, asked) in self.checks.items() if asked and right < share * asked}
+            gone = {rater for rater, checks in self.checks.items() if failed(*checks, self.checks_share)}
             why = "failed the checks"
         else:
             gone, why = {rater.rater_id for rater in self.judged().flagged}, "got a flag"

@@ -30,6 +30,7 @@ from earmark.data.collection import KINDS, relative_path
 from earmark.data.rows import is_blank, plain_number
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import Row, read_table, read_text, write_table, write_text, writing_folder
+from earmark.measure.raters import failed
 
 Kind = Literal["task", "check", "qualification"]
 STUDY, POOL, CHECKS, CONSENT, INSTRUCTIONS = "study.toml", "pool.csv", "checks.csv", "consent.md", "instructions.md"
@@ -311,7 +312,7 @@ def _one_number(settings: Settings, pages: Sequence[Page]) -> Iterator[Problem]:
         if not (needed and share and every):
             continue
         number, right = _best_number(every)
-        if right >= share * len(every):
+        if not failed(right, len(every), share):
             what = f"{number:g} for everything passes the {kind} pages ({right} of {len(every)} known answers right"
             advice = "Let `low` of some clips lie above `high` of others, and have about as many of both"
             yield Problem(CHECKS, f"{what}; study.{name} = {share:g}). {advice}.")

@@ -320,9 +320,14 @@ class _Judged:
 # What is known beside the answers
 
 
+def failed(right: int, asked: int, share: float) -> bool:
+    """Whether fewer than `share` of the known answers were right; never without such answers."""
+    return asked > 0 and right / asked < share  # share * asked can round to above 7 where share is .28
+
+
 def _check_flags(checks: tuple[int, int] | None, share: float) -> Iterator[Flag]:
     """Whether too few of the known answers were right."""
-    if checks and checks[1] and checks[0] < share * checks[1]:
+    if checks and failed(*checks, share):
         yield Flag("failed checks", f"{checks[0]} of {checks[1]} known answers right; expected {share:.0%}.")
 
 
