@@ -156,19 +156,20 @@ def read_table(
 def writing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the place of `path` when the block ends without an error.
 
-    A link stays, and what it leads to is replaced. Raises `DataError` where nothing can be written there, or where
-    something other than a file is.
+    A link stays, and what it leads to is replaced. What a killed process left of a file of that name is removed. Raises
+    `DataError` where nothing can be written there, or where something other than a file is.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: not a regular file; expected a file or nothing. Name another place.")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".earmark-", suffix=".part", dir=path.parent)
+        prefix = _prefix(path)
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=PART, dir=path.parent)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}). Name another place.") from error
     os.close(handle)
     aside = Path(name)
+    held = _held(aside)
     try:
         yield aside
         with aside.open("rb") as file:
@@ -181,6 +182,7 @@ def writing(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         aside.unlink(missing_ok=True)
+        _let_go(held)
 
 
 def check_new_folder(path: Path) -> None:
@@ -220,11 +222,8 @@ def writing_folder(path: Path) -> Iterator[Path]:
     empty folder, or nothing can be written there.
     """
     check_new_folder(path)
-    prefix = f".earmark-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:8]}-"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left_overs(path.parent, prefix)
-        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PART, dir=path.parent))
+        aside = Path(tempfile.mkdtemp(prefix=_prefix(path), suffix=PART, dir=path.parent))
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}). Name another place.") from error
     held = _held(aside)
@@ -238,20 +237,29 @@ def writing_folder(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        if held is not None:
-            os.close(held)
+        _let_go(held)
 
 
 PART = ".part"
 """How the name of what is not whole yet ends."""
 LEFT_S = 60.0
-"""Seconds without a change after which a folder that nobody holds is a left-over: it is made before it is held."""
+"""Seconds without a change after which what nobody holds is a left-over: it is made before it is held."""
 
 
-def _held(folder: Path) -> int | None:
-    """The folder, open and locked until it is closed or the process ends; None where another holds it, or none can."""
+def _prefix(path: Path) -> str:
+    """How the names begin of what is written aside for `path`, once left-overs are removed and its folder is there."""
+    prefix = f".earmark-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:8]}-"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left_overs(path.parent, prefix)
+    return prefix
+
+
+def _held(path: Path) -> int | None:
+    """The file or folder, open and locked until it is closed or the process ends; None where another holds it, or none
+    can.
+    """
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -262,15 +270,20 @@ def _held(folder: Path) -> int | None:
     return handle
 
 
+def _let_go(held: int | None) -> None:
+    if held is not None:
+        os.close(held)
+
+
 def _remove_left_overs(parent: Path, prefix: str) -> None:
-    """Removes the folders of that prefix that no process holds any more."""
+    """Removes the files and folders of that prefix that no process holds any more."""
     for each in parent.glob(f"{prefix}*{PART}"):
         held = _held(each)
         if held is None:
             continue
         try:
             if time.time() - os.fstat(held).st_mtime > LEFT_S:
-                shutil.rmtree(each, ignore_errors=True)
+                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
         finally:
             os.close(held)
 

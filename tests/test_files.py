@@ -167,13 +167,14 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-def test_what_a_killed_process_left_of_a_folder_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    code = """
+@pytest.mark.parametrize("write", [writing, writing_folder])
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path, write) -> None:
+    code = f"""
 import sys, time
 from pathlib import Path
-from earmark.files import write_text, writing_folder
-with writing_folder(Path(sys.argv[1])) as aside:
-    write_text(aside / "a", "x")
+from earmark.files import write_text, {write.__name__}
+with {write.__name__}(Path(sys.argv[1])) as aside:
+    write_text(aside / "a", "x") if aside.is_dir() else aside.write_text("x")
     print(aside, flush=True)
     time.sleep(60)
 """
@@ -187,7 +188,7 @@ with writing_folder(Path(sys.argv[1])) as aside:
             made[place][0].wait()
         for _, aside in made:
             os.utime(aside, (0, 0))
-        with writing_folder(tmp_path / "new") as aside:
+        with write(tmp_path / "new") as aside:
             left = [each.exists() for _, each in made]
             assert left == [False, True, True]  # removed; at work still; of another name
     finally:
