@@ -36,13 +36,16 @@ class Row(NamedTuple):
     cells: dict[str, str]
 
 
-def check_columns(path: Path, found: Sequence[str], needed: Iterable[str]) -> None:
-    """Raises `DataError` where a needed column is missing or a name stands twice."""
+RENAME = "Rename the column."
+RENAME_OR_NAME = "Rename the column, or name the one to use."
+
+
+def check_columns(path: Path, found: Sequence[str], needed: Iterable[str], advice: str = RENAME) -> None:
+    """Raises `DataError` where a needed column is missing, with what to do then, or a name stands twice."""
     missing = [column for column in needed if column not in found]
     if missing:
         raise DataError(
-            f"{path} line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. "
-            "Rename the column, or name the one to use."
+            f"{path} line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. {advice}"
         )
     twice = sorted({column for column in found if column and found.count(column) > 1})
     if twice:
@@ -117,12 +120,12 @@ def _header(text: str, delimiter: str) -> list[str]:
 
 
 def read_table(
-    path: Path, needed: Iterable[str] = (), *, encoding: str = ""
+    path: Path, needed: Iterable[str] = (), *, encoding: str = "", advice: str = RENAME
 ) -> tuple[list[str], list[Row], list[Problem]]:
     """The columns, the rows, and a `Problem` for each row that could not be read; blank rows are passed over.
 
-    The encoding is as in `read_text`.
-    The separator is the one of `,`, `;` and tab that splits the header into most columns. Raises `DataError`
+    The encoding is as in `read_text`, `advice` as in `check_columns`. The separator is the one of `,`, `;` and tab
+    that splits the header into most columns. Raises `DataError`
     where the file is missing, empty, not of the encoding, or lacks a needed column.
     """
     text = read_text(path, encoding)
@@ -132,7 +135,7 @@ def read_table(
     columns = _header(text, delimiter)
     if not columns:
         raise DataError(f"{path} line 1: cannot be read as CSV; expected a header of column names. Check its quotes.")
-    check_columns(path, columns, needed)
+    check_columns(path, columns, needed, advice)
     rows: list[Row] = []
     problems: list[Problem] = []
     header_seen = False

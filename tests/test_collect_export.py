@@ -449,6 +449,7 @@ def test_grrels_layout_has_rounded_means_and_is_read_again(tmp_path):
     found = collection(tmp_path / "c")
     source = replace(
         read_source(found.root),
+        kind="recorded",
         ratings=(
             Rating("c0#1", "c0", 72.0, "TP", "a"),
             Rating("c0#1", "c0", 73.0, "TP", "b"),  # a half is rounded up, to even or not
@@ -456,9 +457,8 @@ def test_grrels_layout_has_rounded_means_and_is_read_again(tmp_path):
         ),
     )
     export(source, tmp_path / "development_relevances.csv", "grrel")
-    assert (
-        tmp_path / "development_relevances.csv"
-    ).read_text() == "tid,fid,fid_group,rating\nc0#1,c0,TP,73\nc0#1,c1,TN,0\n"
+    written = (tmp_path / "development_relevances.csv").read_text()
+    assert written == "tid,fid,fid_group,rating\nc0#1,c0,TP,73\nc0#1,c1,TN,0\n"
     again = read_source(tmp_path / "development_relevances.csv")
     assert again.what == "GrRel"
     assert again.ratings == (Rating("c0#1", "c0", 73.0, "TP"), Rating("c0#1", "c1", 0.0, "TN"))
@@ -553,6 +553,33 @@ def test_a_table_of_formulas_is_read_as_it_was(tmp_path):
     found = nasty(tmp_path / "c")
     export(read_source(found.root), tmp_path / "r.csv", "ratings")
     assert list(read_source(tmp_path / "r.csv").ratings) == found.ratings
+
+
+def test_a_published_layout_of_formulas_is_read_as_it_was(tmp_path):
+    found = nasty(tmp_path / "c")
+    export(read_source(found.root), tmp_path / "x.csv", "xacle")
+    again = read_source(tmp_path / "x.csv")
+    assert [caption.text for caption in again.collection.captions] == [caption.text for caption in found.captions]
+    assert {rating.rater_id for rating in again.ratings} == {"@a", "@b"}
+    assert {clip.clip_id for clip in again.collection.clips} == {Path(clip.path).name for clip in found.clips}
+
+
+@pytest.mark.parametrize("layout", ["collection", *LAYOUTS])
+@pytest.mark.parametrize("kind", ["recorded", "generated", "proxy"])
+def test_what_is_not_recorded_is_told_so_wherever_it_goes(tmp_path, layout, kind):
+    found = collection(tmp_path / "c")
+    replace(found, kind=kind).write()
+    export(read_source(found.root), tmp_path / "out.csv", layout)
+    again = read_source(tmp_path / "out.csv")
+    assert (again.kind, len(again.ratings) > 0) == (kind, True)
+    assert not [rating for rating in again.ratings if "collection_kind" in rating.more]
+    if layout == "xacle":
+        assert import_published([tmp_path / "out.csv"], tmp_path / "in").kind == kind
+
+
+def test_a_folder_that_is_nothing_is_told_so(tmp_path):
+    with pytest.raises(DataError, match="neither study"):
+        read_source(tmp_path)
 
 
 # Commands and published files

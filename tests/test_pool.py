@@ -235,16 +235,31 @@ def test_no_pair_twice_whatever_is_wanted(small, counts, own, among, page, seed,
 # Chances and balance
 
 
-def test_pairs_are_asked_as_often_as_their_probability_says(small):
+def test_clips_of_equal_score_rank_alike_for_every_seed_and_not_for_every_text(small):
+    found = frames.frame(small, None)
+    first, again = (
+        [
+            each.ranked.tolist()
+            for each in others_of(found, found.captions, {}, lambda _, clips: np.full((1, len(clips)), 0.5), rng)
+        ]
+        for rng in (np.random.default_rng(0), np.random.default_rng(1))
+    )
+    assert first == again
+    assert len({ranked[0] for ranked in first}) > 10
+
+
+@pytest.mark.parametrize("steps", [2, 10**6])  # of scores: with two to a point most are equal
+def test_pairs_are_asked_as_often_as_their_probability_says(small, steps):
     """Over 250 draws, of all pairs of 24 captions."""
     found = frames.frame(small, None)
     plan = Plan(similar=3, middle=2, random=2, among=8, run="scores")
-    others = others_of(found, found.captions, {}, scores().scorer, np.random.default_rng(0))
+    scorer = lambda *pair: np.floor(steps * scores().scorer(*pair)) / steps  # noqa: E731
     draws = 250
     seen: Counter[tuple[int, int, str]] = Counter()
     told: dict[tuple[int, int, str], float] = {}
     for seed in range(draws):
-        for at, of in enumerate(lists_of(found, plan, others, np.random.default_rng(seed))):
+        others = others_of(found, found.captions, {}, scorer, np.random.default_rng(seed))
+        for at, of in enumerate(lists_of(found, plan, others, np.random.default_rng([seed, 1]))):
             assert len(of) == 8
             for each in of:
                 key = (at, each.place, each.stratum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_any_text_is_read_as_it_was_written(anywhere, text):
     ("old", "new", "told"),
     [
         ("raters_a_page = 3", "rater_a_page = 3", "unknown key 'rater_a_page'; did you mean 'raters_a_page'?"),
-        ("raters_a_page = 3", "raters_a_page = 0", "study.raters_a_page = 0; expected 1 to 10000"),
+        ("raters_a_page = 3", "raters_a_page = 0", "study.raters_a_page = 0; expected 1 to 10,000"),
         ("raters_a_page = 3", "raters_a_page = 2.5", "study.raters_a_page = 2.5; expected a whole number"),
         ("heard_share = 0.8", "heard_share = 80", "study.heard_share = 80; expected 0 to 1"),
         ("heard_share = 0.8", "heard_share = nan", "study.heard_share = nan; expected 0 to 1"),
@@ -110,7 +111,13 @@ def test_any_text_is_read_as_it_was_written(anywhere, text):
             'failed_url = "data:x"',
             "failed_url = 'data:x'; expected an address that starts with https://",
         ),
-        ('title = "Listening study"', 'title = " "', "study.title is blank"),
+        ('completion_url = ""', 'completion_url = "https://"', "and names a host"),
+        ('completion_url = ""', 'completion_url = "https://["', "expected an address (Invalid IPv6 URL)"),
+        ('completion_url = ""', 'completion_url = "https://x.org/{cod}"', "expected {code} in place of the rater's"),
+        ('title = "Listening study"', 'title = " "', "study.title = ' '; expected words, in one line"),
+        ('title = "Listening study"', 'title = "a\\nb"', "expected words, in one line"),
+        ("most_raters = 0", "most_raters = -1", "study.most_raters = -1; expected 0 to 10,000,000"),
+        ('"PROLIFIC_PID",', '"PROLIFIC_PID", "PROLIFIC_PID",', "expected a list of names"),
         ("check_every = 1", "check_every = true", "study.check_every = True; expected a whole number"),
         ('"PROLIFIC_PID",', '"PROLIFIC_PID", 3,', "expected a list of names"),
         ("[pool]", "[pools]", "unknown key 'pools'; did you mean 'pool'?"),
@@ -146,8 +153,10 @@ def test_defaults_can_be_and_settings_may_be_left_out(study):
         ("t2,x,c,a dog <b>barks</b>", "t2,x,c,a cat", "line 4: caption 'x' has another text on a page before"),
         ("t2,x,c,a dog <b>barks</b>", "t2,x,c,\u200b", "line 4: the text is blank"),
         ("t2,x,c", "t2,x, ", "line 4: clip_id is blank"),
+        ("t2,x,c", " t2,x,c", "line 4: page has blanks around it"),
+        ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,../sounds", "'../sounds' is no file; expected"),
         ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,C.wav", "'c.wav' is there and differs in upper"),
-        ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,..", "no file '..'"),
+        ("t2,x,c,a dog <b>barks</b>,c.wav", "t2,x,c,a dog <b>barks</b>,..", "'..' is no file"),
         ("t2,x,c,a dog <b>barks</b>", "t2,v,a,a cat", "line 4: clip 'a' has another path, 'a.wav', on a page before"),
         ("0.000001", "0", "probability '0'; expected more than 0"),
         ("0.000001", "1e-6", "probability '1e-6'"),
@@ -159,7 +168,7 @@ def test_a_page_that_cannot_be_asked_costs_that_page(study, old, new, told):
     assert len(found.of_kind("task")) == (1 if told else 2)
     if told:
         assert any(told in str(problem) and problem.where.startswith("pool.csv line") for problem in found.problems)
-        assert "Page 't2' is left out." in found.problems[0].what
+        assert re.search(r"Page ' ?t2' is left out.", found.problems[0].what)
     assert len(found.of_kind("check")) == 2
 
 
@@ -237,7 +246,6 @@ def test_too_few_checks_are_told_and_none_are_needed_where_none_are_wanted(study
         ([(60, None), (None, 40)], []),
         ([(60, None), (None, 40), (None, None)], []),
         ([(20, 30), (40, 60)], []),
-        ([(None, None)], []),
     ],
 )
 def test_known_answers_that_one_number_gives_are_told_and_cost_nothing(study, bounds, told):
@@ -251,6 +259,17 @@ def test_known_answers_that_one_number_gives_are_told_and_cost_nothing(study, bo
     for problem, what in zip(found.problems, told, strict=True):
         assert what.replace("2 of 2", "4 of 4").replace("3 of 4", "6 of 8") in problem.what
         assert "study.checks_share = 0.75" in problem.what
+
+
+def test_pages_without_any_known_answer_are_told(study):
+    found = study
+    for old, new in (("d.wav,50,", "d.wav,,"), ("a.wav,,40", "a.wav,,")):
+        while old in (study.folder / "checks.csv").read_text():
+            found = change(study, "checks.csv", old, new)
+    assert [problem.what for problem in found.problems] == [
+        f"no {kind} page has a known answer: every rater passes. Fill in `low` or `high`."
+        for kind in ("qualification", "check")
+    ]
 
 
 def test_one_page_that_one_number_gives_is_told_by_name(study):

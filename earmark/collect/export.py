@@ -11,7 +11,8 @@
 No cell is a spreadsheet's formula: one that would be (=, +, -, @, a tab or a line break first) begins with a `'`. A
 collection says so in collection.toml, and reading it takes the `'` away again, as `read_source` does with the tables;
 whoever else reads them finds it before such texts and ids, of which GrRel's and YouTube's are some, or asks for cells
-as they are. Numbers are plain decimals, and what is unknown is empty.
+as they are. Numbers are plain decimals, and what is unknown is empty. A table of ratings that are simulated, or not of
+recorded sounds, has a column `collection_kind` more, by which that is told when it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from earmark.collect.sources import Source, plain
 from earmark.data.collection import GUARD, Collection
-from earmark.data.rows import RATING_COLUMNS, guarded
+from earmark.data.rows import KIND_COLUMN, KINDS, RATING_COLUMNS, guarded
 from earmark.errors import ConfigError, DataError
 from earmark.files import check_new_folder, write_table
 from earmark.relevance import Rating
@@ -52,9 +53,16 @@ def export(source: Source, out: Path | str, layout: str = "collection", *, guard
         raise ConfigError(f"--layout {layout}; expected {', '.join(('collection', *LAYOUTS))}.")
     if out.exists() or out.is_symlink():
         raise DataError(f"{out}: is there already; expected nothing. Delete it, or name another.")
-    columns, rows = LAYOUTS[layout](source)
+    columns, rows = of_kind(source.kind, *LAYOUTS[layout](source))
     write_table(out, *(without_formulas(columns, rows) if guard else (columns, rows)))
     return len(rows)
+
+
+def of_kind(kind: str, columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:
+    """The table with a column that tells the kind, where that is not recorded."""
+    if kind == KINDS[0]:
+        return columns, [dict(row) for row in rows]
+    return [*columns, KIND_COLUMN], [{**row, KIND_COLUMN: kind} for row in rows]
 
 
 def without_formulas(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:

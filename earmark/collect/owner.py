@@ -13,7 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from earmark.collect.export import ratings_table, without_formulas
+from earmark.collect.export import of_kind, ratings_table, without_formulas
 from earmark.collect.flow import Flow, RaterRow
 from earmark.collect.sources import counted, rating_of
 from earmark.files import table_text
@@ -111,7 +111,7 @@ def table_of(flow: Flow, what: What) -> str:
         failed = _failed(flow, rows) if what == "passed" else set()
         given = [("task", rating) for rating in _counted(flow, rows) if rating.rater_id not in failed]
     named = [replace(rating, more={"kind": kind, **rating.more}) for kind, rating in given]
-    return table_text(*without_formulas(*ratings_table(named)))
+    return table_text(*without_formulas(*of_kind(flow.study.kind, *ratings_table(named))))
 
 
 def _counted(flow: Flow, rows: Sequence[RaterRow]) -> list[Rating]:

@@ -35,7 +35,7 @@ CAPTIONS = 200
 """As many as are asked, at most, where nobody says (a split of GrRel's)."""
 ANSWER_S = 5.0
 """What an answer takes beside listening, for the estimate of a rater's time."""
-STREAMS = {"captions": 0, "ties": 1, "draws": 2, "pages": 3, "checks": 4}
+STREAMS = {"captions": 0, "others": 1, "draws": 2, "pages": 3, "checks": 4}
 """Streams of random numbers that share nothing."""
 CONSENT = """\
 # Before you begin
@@ -89,7 +89,7 @@ def make_study(
     scorer = scores.scorer if scores else None
     if encoder is not None:
         scorer = likeness(found, lambda texts: encoder.encode(texts, progress))
-    others = others_of(found, [*tasks, *checks], rated, scorer, _rng(plan, "ties"))
+    others = others_of(found, [*tasks, *checks], rated, scorer, _rng(plan, "others"))
     lists = lists_of(found, plan, others[: len(tasks)], _rng(plan, "draws"), progress)
     pages = _task_pages(found, plan, tasks, lists)
     if not pages:

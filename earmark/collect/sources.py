@@ -24,7 +24,7 @@ import numpy as np
 from earmark.collect.strata import GROUPS
 from earmark.data.collection import LISTS, Caption, Clip, Collection
 from earmark.data.published import LAYOUTS, import_published
-from earmark.data.rows import RATING_COLUMNS, is_blank, rating_fault, unguarded
+from earmark.data.rows import KIND_COLUMN, RATING_COLUMNS, is_blank, rating_fault, told_kind, unguarded
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import Row, read_table
 from earmark.measure.raters import Raters, failed, raters
@@ -150,6 +150,8 @@ def read_source(path: Path | str, *, store: str = "", unsubmitted: bool = False,
     path = Path(path)
     if (path / "study.toml").exists():
         found = _of_study(path, store, unsubmitted)
+    elif path.is_dir() and not (path / "clips.csv").exists():
+        raise DataError(f"{path}: neither study.toml nor clips.csv; expected a study's folder, or a collection's.")
     elif path.is_dir():
         found = _of_collection(path)
     else:
@@ -342,7 +344,8 @@ def _of_rows(
             faults.append(Problem(f"{path} line {row.line}", f"{why} The row is left out."))
         else:
             found.append(_rating(cells))
-    return Source(path, what, path.stem, "recorded", tuple(found), problems=tuple(faults))
+    kind = told_kind(row.cells for row in rows)
+    return Source(path, what, path.stem, kind, tuple(found), problems=tuple(faults))
 
 
 def _rating(cells: Mapping[str, str]) -> Rating:
@@ -356,5 +359,5 @@ def _rating(cells: Mapping[str, str]) -> Rating:
         float(played) if played else None,
         cells["stratum"],
         float(probability) if probability else None,
-        {column: unguarded(cell) for column, cell in cells.items() if column not in RATING_COLUMNS},
+        {column: unguarded(cell) for column, cell in cells.items() if column not in (*RATING_COLUMNS, KIND_COLUMN)},
     )

@@ -17,7 +17,9 @@ Clips of the own clip's group (parts of one recording, say) may rank high, but a
 
 The strata of a caption share no clip, and `probability` is the exact chance of the pair, given the captions that are
 asked: 1 where a stratum is taken whole, else the chance with which it was drawn (`balanced`). With `among` 50, the 15
-highest are drawn from the 50 highest.
+highest are drawn from the 50 highest. Clips of equal score, as those of the same words are, rank in an order that the
+caption's text gives: the same for every seed, or their chance would not be 1, and another for every text, or the same
+clips would always be the last.
 
 Clips that would be asked seldom get more, others less, by a factor within 1 / `balance` to `balance` before a caption's
 chances are brought to its count. In the draw from each stratum a clip is taken the sum of its chances, rounded up or
@@ -29,6 +31,7 @@ whole, 5–23 times (SD 3.5).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,7 +45,7 @@ from earmark.collect.plan import Plan
 from earmark.data.collection import Caption, base_of
 
 RANKS = 6
-"""Digits of scores that count; ties are broken by chance."""
+"""Digits of scores that count."""
 DIGITS = 9
 """Of probabilities."""
 SWEEPS = 3
@@ -81,9 +84,9 @@ class Asked(NamedTuple):
 
 
 def others_of(
-    found: Frame, captions: Sequence[Caption], rated: Mapping[str, set[int]], scorer: Scorer | None, ties: Generator
+    found: Frame, captions: Sequence[Caption], rated: Mapping[str, set[int]], scorer: Scorer | None, rng: Generator
 ) -> list[Others]:
-    """For each caption the clips that it may be asked with."""
+    """For each caption the clips that it may be asked with, the distant ones in random order."""
     splits = np.array([split_of(clip) for clip in found.clips])
     groups = np.array([clip.group for clip in found.clips])
     bases = np.array([base_of(clip.clip_id) for clip in found.clips])
@@ -93,10 +96,16 @@ def others_of(
         known = rated.get(text, set())
         fine = (splits == splits[own]) & (bases != bases[own])
         fine[[*found.bearing[text], *known]] = False
-        places = ties.permutation(np.flatnonzero(fine))
-        distant = places[(groups[places] != groups[own]) | (groups[own] == "")]
-        made.append(Others(None if own in known else own, _ranked(found, caption, places, scorer), distant))
+        places = np.flatnonzero(fine)
+        distant = rng.permutation(places[(groups[places] != groups[own]) | (groups[own] == "")])
+        ranked = _ranked(found, caption, _in_turn(text).permutation(places), scorer)
+        made.append(Others(None if own in known else own, ranked, distant))
     return made
+
+
+def _in_turn(text: str) -> Generator:
+    """What orders clips of equal score beside that text."""
+    return np.random.default_rng(list(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()))
 
 
 def _ranked(found: Frame, caption: Caption, places: Places, scorer: Scorer | None) -> Places:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 import numpy as np
 import tomli_w
@@ -253,7 +254,8 @@ def _collection(folder: Path, about: dict[str, Any]) -> Path:
 def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     """The settings of a table `[study]`, checked. Raises `ConfigError` with the setting."""
     ids = table.get("platform_ids", [])
-    if not isinstance(ids, list) or not all(isinstance(each, str) and not is_blank(each) for each in ids):
+    names = isinstance(ids, list) and all(isinstance(each, str) and not is_blank(each) for each in ids)
+    if not names or len(set(ids)) < len(ids):
         raise ConfigError(f'{where}.platform_ids = {ids!r}; expected a list of names, such as ["PROLIFIC_PID"].')
     given = {key: tuple(value) if key == "platform_ids" else value for key, value in table.items()}
     settings = from_table(Settings, given, where)
@@ -266,14 +268,26 @@ def check_settings(settings: Settings, where: str) -> None:
     for key, (low, high) in RANGES.items():
         value = getattr(settings, key)
         if not low <= value <= high:  # NaN fails too
-            raise ConfigError(f"{where}.{key} = {value:g}; expected {low:g} to {high:g}.")
+            raise ConfigError(f"{where}.{key} = {value:g}; expected {low:,} to {high:,}.")
     for key in ("title", "low_end", "high_end"):
-        if is_blank(getattr(settings, key)):
-            raise ConfigError(f"{where}.{key} is blank; expected words.")
-    for key in ("completion_url", "failed_url"):
         value = getattr(settings, key)
-        if value and not value.startswith(("https://", "http://")):
-            raise ConfigError(f"{where}.{key} = {value!r}; expected an address that starts with https://.")
+        if is_blank(value) or not value.isprintable():
+            raise ConfigError(f"{where}.{key} = {value!r}; expected words, in one line.")
+    for key in ("completion_url", "failed_url"):
+        if value := getattr(settings, key):
+            _check_address(value, f"{where}.{key}")
+
+
+def _check_address(value: str, where: str) -> None:
+    """Raises `ConfigError` on an address that leads nowhere, or has another place than {code}."""
+    try:
+        found = urlsplit(value.replace("{code}", ""))
+    except ValueError as error:  # https://[
+        raise ConfigError(f"{where} = {value!r}; expected an address ({error}).") from error
+    if found.scheme not in ("https", "http") or not found.netloc or not value.isprintable():
+        raise ConfigError(f"{where} = {value!r}; expected an address that starts with https:// and names a host.")
+    if set("{}") & set(found.geturl()):
+        raise ConfigError(f"{where} = {value!r}; expected {{code}} in place of the rater's code, and no other braces.")
 
 
 def _words(path: Path) -> str:
@@ -309,7 +323,10 @@ def _one_number(settings: Settings, pages: Sequence[Page]) -> Iterator[Problem]:
     ):
         known = {page.page_id: [each for each in page.items if _is_known(each)] for page in pages if page.kind == kind}
         every = [item for items in known.values() for item in items]
-        if not (needed and share and every):
+        if not needed or not share or kind not in {page.kind for page in pages}:
+            continue
+        if not every:
+            yield Problem(CHECKS, f"no {kind} page has a known answer: every rater passes. Fill in `low` or `high`.")
             continue
         number, right = _best_number(every)
         if not failed(right, len(every), share):
@@ -400,8 +417,8 @@ class _Pages:
         """Line and words of what is wrong with a page."""
         if page_id in self._ids:
             yield rows[0].line, f"page {page_id!r} stands in {self._ids[page_id]} too"
-        if "\0" in page_id:
-            yield rows[0].line, "page holds a NUL character"
+        if not page_id.isprintable() or page_id != page_id.strip():
+            yield rows[0].line, "page has blanks around it, or holds characters that cannot be seen"
         first, clips, sounds = rows[0], dict[str, int](), dict[str, int]()
         for row in rows:
             yield from ((row.line, what) for what in _row_faults(row.cells))

@@ -34,7 +34,7 @@ from earmark.data.tables import (
     take_rows,
 )
 from earmark.errors import ConfigError, DataError, Problem
-from earmark.files import Row, check_columns, check_new_folder, read_table, read_text, writing_folder
+from earmark.files import RENAME_OR_NAME, Row, check_columns, check_new_folder, read_table, read_text, writing_folder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -158,7 +158,7 @@ def _text_column(path: Path, columns: Sequence[str], text: str, others: Mapping[
     """The column of captions; `others` are those that hold no texts, with their types."""
     if text:
         _check_kind(path, text, others)
-        check_columns(path, columns, [text])
+        check_columns(path, columns, [text], RENAME_OR_NAME)
         return text
     if found := next((name for name in TEXT_COLUMNS if name in columns), ""):
         return found

@@ -116,6 +116,8 @@ class Names:
         """That there is no file `wanted`, in words, and what there is instead."""
         if found is None:
             return f"no file {wanted!r}"
+        if found == wanted:
+            return f"{wanted!r} is no file; expected one"
         if shown(found) != found:
             return f"no file {wanted!r}; {shown(found)!r} is there, a name that is not UTF-8. Rename the file"
         return f"no file {wanted!r}; {found!r} is there and {difference(wanted, found)}"

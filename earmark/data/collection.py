@@ -24,6 +24,7 @@ from typing import Any, Literal
 import tomli_w
 
 from earmark.data.check import Names, Progress, is_file, sound_faults
+from earmark.data.rows import KINDS as KINDS
 from earmark.data.rows import Caption as Caption
 from earmark.data.rows import Clip as Clip
 from earmark.data.rows import read_tables, write_tables
@@ -32,7 +33,6 @@ from earmark.errors import DataError, Problem
 from earmark.files import read_text, write_text, writing, writing_folder
 from earmark.relevance import Aggregate, Rating, Relevance
 
-KINDS = ("recorded", "generated", "proxy")
 SHOUTED = ("generated", "proxy")
 """Kinds that are written in capitals: no result on them is one on recorded sound."""
 QUERIES = ("captions", "texts")

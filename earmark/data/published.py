@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from earmark.data.collection import Caption, Clip, Collection, relative_path
-from earmark.data.rows import CLIP_COLUMNS, RATING_COLUMNS, is_blank, plain_number
+from earmark.data.rows import CLIP_COLUMNS, KIND_COLUMN, RATING_COLUMNS, is_blank, plain_number, told_kind, unguarded
 from earmark.data.tables import Sounds, check_holdout, hold_out, name_splits, renamed, split_word
 from earmark.errors import DataError, Problem
 from earmark.files import Row, check_new_folder, read_table, read_text
@@ -120,10 +120,12 @@ def _wavcaps(cells: Mapping[str, str], stem: str) -> list[Item]:
 
 
 def _rated(cells: Mapping[str, str], sound: str, split: str = "", group: str = "") -> list[Item]:
+    cells = {column: unguarded(cell) for column, cell in cells.items()}  # as `collect export` writes them
     name = cells[sound].lstrip("/")
     if is_blank(name):
         raise ValueError(f"{sound} is blank; expected a sound's name")
-    more = {key: cell for key, cell in cells.items() if key not in (sound, "text", "score", "listener_id")}
+    used = (sound, "text", "score", "listener_id", KIND_COLUMN)
+    more = {key: cell for key, cell in cells.items() if key not in used}
     return [
         Item(
             name,
@@ -312,6 +314,7 @@ def import_published(
     making = _Making(found, Sounds(Path(audio)) if audio is not None else None, layout.queries == "texts")
     for table in tables:
         making.take(table)
+    found.kind = told_kind(row.cells for table in tables for row in table.rows)
     if not found.clips:
         first = found.problems[0] if found.problems else "there is none"
         raise DataError(f"{paths[0]}: no row can be used; nothing is written. The first: {first}")

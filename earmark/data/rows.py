@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from earmark.relevance import Rating
 CLIP_COLUMNS = ("clip_id", "path", "split", "group")
 CAPTION_COLUMNS = ("caption_id", "clip_id", "text")
 RATING_COLUMNS = ("caption_id", "clip_id", "rating", "group", "rater_id", "played_s", "stratum", "probability")
+KINDS = ("recorded", "generated", "proxy")
+KIND_COLUMN = "collection_kind"
+"""Of tables that leave their collection: its kind, where that is not recorded."""
 _UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 """Of Hangul, and the empty pattern of Braille: letters and signs to Unicode, and blank."""
@@ -101,6 +104,14 @@ def rating_fault(cells: Mapping[str, str]) -> str:
     if probability and not plain_number(probability, 0, 1):
         return f"probability {probability!r}; expected more than 0 and at most 1, or nothing. Check the export."
     return ""
+
+
+def told_kind(rows: Iterable[Mapping[str, str]]) -> str:
+    """The kind of a collection that rows name, the one furthest from recorded where they name several; recorded where
+    none does.
+    """
+    found = {row.get(KIND_COLUMN) for row in rows}
+    return next((kind for kind in reversed(KINDS) if kind in found), KINDS[0])
 
 
 def guarded(text: str) -> str:

@@ -21,7 +21,7 @@ from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, is_blank
 from earmark.data.splits import hold_apart
 from earmark.errors import DataError, Problem
-from earmark.files import Row, check_new_folder, read_table
+from earmark.files import RENAME_OR_NAME, Row, check_new_folder, read_table
 
 SPLIT_NAMES = {
     "train": "development",
@@ -78,7 +78,7 @@ def import_table(
     source = Source(Path(csv), Path(audio), path, tuple(texts), split, group)
     root = Path(root)
     _check(source, root, holdout)
-    columns, rows, problems = read_table(source.csv, source.columns, encoding=encoding)
+    columns, rows, problems = read_table(source.csv, source.columns, encoding=encoding, advice=RENAME_OR_NAME)
     usable = _with_sounds(source, rows, problems)
     if not usable:
         raise DataError(

@@ -17,7 +17,7 @@ from earmark.audio.decode import shown
 from earmark.data.check import Listing, Names, difference
 from earmark.data.rows import is_blank
 from earmark.errors import DataError, Problem
-from earmark.files import Row, read_table
+from earmark.files import RENAME_OR_NAME, Row, read_table
 from earmark.search.store import WordsTable, as_text, from_text
 from earmark.search.words import Said
 
@@ -62,7 +62,7 @@ def read(asked: WordsTable, *, remembered: bool = False) -> Table:
         what = "the table whose words the index has is not there any more. Put it back, name another by --words"
         raise DataError(f"{shown(file)}: {what}, or do without (`--no-words`).")
     needed = dict.fromkeys([*filter(None, [asked.path]), *asked.texts, *asked.tags])
-    columns, rows, problems = read_table(file, needed, encoding=asked.encoding)
+    columns, rows, problems = read_table(file, needed, encoding=asked.encoding, advice=RENAME_OR_NAME)
     path = asked.path or next(iter(_there(columns, PATHS)), "")
     texts = asked.texts or [each for each in _there(columns, TEXTS) if each not in (path, *asked.tags)]
     found = f"found {', '.join(map(repr, columns))}"

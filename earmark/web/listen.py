@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import re
 import signal
@@ -58,7 +59,10 @@ def listening(host: str, port: int) -> socket.socket:
         return found
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"--host {host} --port {port}: cannot listen there ({reason}). Name another port.") from error
+        what = "port" if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
+        raise ConfigError(
+            f"--host {host} --port {port}: cannot listen there ({reason}). Name another {what}."
+        ) from error
 
 
 def address(host: str, port: int, token: str = "") -> str:
