@@ -76,6 +76,7 @@ def test_what_is_exported_is_what_they_answered(rehearsed, rated):
     for each in rated.ratings:
         means[each.caption_id, each.clip_id].append(each.rating)
         assert each.played_s > 0
+        assert float(each.more["rated_s"]) >= each.played_s - 0.001  # the study's clock, on which it was heard first
         assert each.stratum in ("own", "similar", "random")
         assert 0 < each.probability <= 1
     told, true = zip(*((np.mean(values), truth(*pair)) for pair, values in means.items()), strict=True)

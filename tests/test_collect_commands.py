@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import requests
@@ -38,6 +39,13 @@ def test_invitations_are_addresses_and_let_one_in_each(study):
     assert len({flow.enter(invite=token)[0] for token in tokens}) == 3
     assert flow.enter(invite=tokens[0])[0] == flow.enter(invite=tokens[0])[0]
     store.close()
+
+
+def test_invitations_to_an_open_study_are_remarked_on(study):
+    assert "note: the study is open to all" in CliRunner().invoke(app, ["collect", "invite", str(study.folder)]).stderr
+    settings = replace(study.settings, entry="invited")
+    replace(study, settings=settings).write()
+    assert CliRunner().invoke(app, ["collect", "invite", str(study.folder)]).stderr == ""
 
 
 @pytest.mark.parametrize("address", ["", "notanaddress", "http://h/?a=1", "ftp://h/", "https:///x"])

@@ -630,6 +630,24 @@ def test_one_disagreement_among_many_has_its_percent_agreement_beside_alpha(tmp_
     assert abs(told["alpha"]) < 0.01
 
 
+def test_agreement_stands_by_the_split_of_the_caption_s_clip_without_anchors(tmp_path):
+    found = collection(tmp_path / "c")
+    clips = [replace(found.clips[0], split="evaluation-lists"), *found.clips[1:]]
+    anchors = [Rating("c1#1", "c1", 90.0, "anchor", "x")]
+    replace(found, clips=clips, ratings=[*found.ratings, *anchors]).write()
+    parts = read_source(found.root).parts()
+    assert {name: len(part) for name, part in parts.items()} == {
+        "all": 28,
+        "without anchors": 27,
+        "split evaluation": 9,
+        "split development": 18,
+        "group TP": 9,
+        "group TN": 18,
+        "group anchor": 1,
+    }
+    assert {rating.caption_id for rating in parts["split evaluation"]} == {"c0#1"}
+
+
 def test_relate_is_read_as_a_study_with_its_known_agreement(real_data, tmp_path, app):
     path = real_data / "texts" / "relate" / "REL.csv"
     found = read_source(path)

@@ -13,7 +13,7 @@ import pytest
 from earmark.data.published import read_published
 from earmark.data.soundscapes import raters as simulated_raters
 from earmark.errors import DataError
-from earmark.measure.raters import Raters, failed, raters
+from earmark.measure.raters import FEWEST_TIMES, Raters, failed, raters
 from earmark.relevance import ANCHOR, Rating
 
 
@@ -160,6 +160,9 @@ def test_who_hardly_listens_is_too_fast():
     timed = [replace(r, played_s=float(rng.uniform(4, 12) * (0.1 if r.rater_id == "h0" else 1))) for r in study(6)]
     found = raters(timed)
     assert flags(found) == {"h0": ["too fast"]}
+    few = [r if r.rater_id != "h0" or at % 30 == 0 else replace(r, played_s=None) for at, r in enumerate(timed)]
+    assert 0 < sum(r.played_s is not None for r in few if r.rater_id == "h0") < FEWEST_TIMES
+    assert flags(raters(few)) == {}
     assert 0.05 < found.rows[0].played < 0.2
     assert all(math.isnan(row.played) for row in raters(study(6)).rows)
 

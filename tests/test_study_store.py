@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -823,6 +824,13 @@ def test_a_store_is_one_study_s_and_a_rehearsal_s_apart(place):
     with pytest.raises(DataError, match="answers of people"):
         store.claim("one", rehearsal=True)
     store.close()
+
+
+def test_no_flow_of_another_study_opens_a_store(opened, tmp_path):
+    study = a_study(tmp_path)
+    Flow(replace(study, chosen={"id": "one"}), opened)
+    with pytest.raises(DataError, match="answers of another study"):
+        Flow(replace(study, chosen={"id": "two"}), opened)
 
 
 def test_a_rehearsal_s_store_takes_no_people(place):
