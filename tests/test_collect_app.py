@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from studies import TOKEN, small_study, tone
 
 from earmark.collect import app as app_module
-from earmark.collect import sound_check
+from earmark.collect import loudness, sound_check
 from earmark.collect.app import create_app
 from earmark.collect.flow import Flow
 from earmark.collect.loudness import level, matched, playable
@@ -437,6 +437,17 @@ def test_from_loudspeakers_the_opposed_tone_is_the_quietest():
         assert np.abs(samples).max() < 1
 
 
+@pytest.mark.parametrize("lufs", [-60.0, -23.0, -5.0])
+def test_sounds_of_the_check_are_as_loud_as_the_clips_and_never_clip(lufs):
+    volume, rate = soundfile.read(io.BytesIO(sound_check.volume(lufs)))
+    assert np.abs(volume).max() < sound_check.LOUDEST + 1e-4
+    if lufs == -23:
+        assert pyloudnorm.Meter(rate).integrated_loudness(volume[:, 0]) == pytest.approx(lufs, abs=0.1)
+    for kind in ("side", "tones"):
+        samples, _ = soundfile.read(io.BytesIO(sound_check.question("r1", kind, 0, lufs)))
+        assert 0 < np.abs(samples).max() < sound_check.LOUDEST + 1e-4
+
+
 def test_the_sound_check_is_never_a_dead_end_and_its_outcome_is_kept(client, store, study):
     client.post("/api/enter", json={})
     client.post("/api/consent", json={})
@@ -746,6 +757,14 @@ def test_rates_that_browsers_may_not_play_are_brought_to_48_khz(tmp_path, noise,
     assert found == 48_000
     assert len(samples) == pytest.approx(12_000, abs=50)
     assert samples.shape[1] == 2
+
+
+def test_a_sound_that_no_wav_file_holds_is_told(tmp_path, noise, monkeypatch):
+    monkeypatch.setattr(loudness, "MOST_BYTES", 2 * len(noise) - 2)
+    with pytest.raises(DataError, match="too long to be played here"):
+        brought(tmp_path / "long.wav", noise)
+    monkeypatch.setattr(loudness, "MOST_BYTES", 2 * len(noise))
+    assert len(brought(tmp_path / "long.wav", noise)[0]) == len(noise)
 
 
 def test_a_clip_that_cannot_be_played_is_told_and_left_out_of_its_page(tmp_path):

@@ -65,6 +65,16 @@ def test_forgetting_says_what_is_gone(study):
     assert "no rater has this id" in run("forget", study.folder, "person-1")
 
 
+def test_another_store_is_the_one_that_is_named(study, tmp_path):
+    place = tmp_path / "other.db"
+    token = run("invite", study.folder, "--store", place).partition("invite=")[2].strip()
+    store = Store.open(place)
+    rater, _ = Flow(study, store).enter(invite=token)
+    store.close()
+    assert not store_of(study.folder).exists()
+    assert rater in run("forget", study.folder, rater, "--store", place)
+
+
 @pytest.mark.parametrize("name", ["https://study.example.org", "host:443", ""])
 def test_a_name_is_a_host_alone(study, name):
     assert "expected a host's name alone" in run("serve", study.folder, "--name", name)

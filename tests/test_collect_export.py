@@ -592,6 +592,7 @@ def test_a_row_that_cannot_be_used_costs_itself_and_ends_with_1(tmp_path, app):
     assert "g.csv line 3: rating 140; expected 0–100" in err
     assert "2 rows or ratings were left out" in err
     assert (tmp_path / "out.csv").exists()
+    assert run(app, "agreement", tmp_path / "g.csv")[0] == 1
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n", "tid,fid,fid_group,rating\n"])

@@ -139,6 +139,16 @@ def at_once(*calls) -> list:
 # Steps
 
 
+def test_a_page_that_is_rated_and_not_sent_is_still_the_rater_s(flow_of):
+    flow = flow_of(tasks=3)
+    rater = begin(flow)
+    answer_page(flow, rater, 1)
+    assert (flow.state(rater).step, flow.state(rater).number, flow.state(rater).done) == ("task", 1, 0)
+    assert len(pages_of(flow, rater)) == 1
+    (row,) = flow.raters()
+    assert (row.consented_at[:10], row.pages, row.completed_at) == (flow.now().isoformat()[:10], 0, "")
+
+
 def test_the_steps_come_in_order(flow_of):
     flow = flow_of(tasks=3, pages_a_rater=2, completion_url="https://crowd.example/done?cc={code}")
     rater, key = flow.enter()

@@ -36,6 +36,8 @@ NOISE_S = 3.0
 SIDE_S = 1.0
 LOUDEST = 0.89
 """Amplitude that none exceeds: −1 dBFS."""
+FULL_LUFS = -0.691
+"""Loudness of a tone of 1 kHz of mean square 1 (ITU-R BS.1770-4)."""
 Samples = NDArray[np.float64]
 
 
@@ -120,14 +122,19 @@ def _tones(quiet: int, opposed: int, lufs: float) -> bytes:
     return _wav(np.concatenate(parts), lufs)
 
 
+@lru_cache(maxsize=4)
 def _noise(seconds: float) -> Samples:
-    """Pink noise (its power falls by 3 dB an octave), 100 Hz to 8 kHz, of mean square 1."""
+    """Pink noise (its power falls by 3 dB an octave), 100 Hz to 8 kHz, as loud as a tone of 1 kHz of mean square 1."""
+    from earmark.analyse.clips import Loudness  # which brings torch
+
     samples = round(seconds * RATE)
     hz = np.fft.rfftfreq(samples, 1 / RATE)
     spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(samples))
     inside = (hz >= 100) & (hz <= 8000)
     pink: Samples = np.fft.irfft(np.where(inside, spectrum / np.sqrt(np.maximum(hz, 1)), 0), samples)
-    out: Samples = pink / np.sqrt(np.mean(pink**2))
+    meter = Loudness(RATE, 1)
+    meter.add((pink / np.abs(pink).max())[:, None].astype(np.float32))
+    out: Samples = pink / np.abs(pink).max() * 10 ** ((FULL_LUFS - meter.integrated()) / 20)
     return out
 
 
@@ -141,10 +148,10 @@ def _ramped(samples: Samples) -> Samples:
 
 
 def _wav(samples: Samples, lufs: float) -> bytes:
-    """Samples [frame, side] of mean square 1 as a file of about that loudness, within full scale."""
+    """Samples [frame, side], of `FULL_LUFS` on a side, as a file of about that loudness, within full scale."""
     import soundfile
 
-    gain = min(10 ** ((lufs + 0.691) / 20), LOUDEST / float(np.abs(samples).max()))
+    gain = min(10 ** ((lufs - FULL_LUFS) / 20), LOUDEST / float(np.abs(samples).max()))
     out = io.BytesIO()
     soundfile.write(out, samples * gain, RATE, "PCM_16", format="WAV")
     return out.getvalue()
