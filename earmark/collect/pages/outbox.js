@@ -45,7 +45,7 @@ class Shelf {
 export class Outbox {
   /** `onstate` is told "saved", "saving" or "waiting" (for a connection). */
   constructor(onstate) {
-    Object.assign(this, { onstate, shelf: new Shelf(), listeners: new Map(), running: null, tries: 0, count: 0 });
+    Object.assign(this, { onstate, shelf: new Shelf(), listeners: new Map(), running: null, tries: 0 });
     window.addEventListener("online", () => this.flush());
   }
 
@@ -56,7 +56,8 @@ export class Outbox {
 
   /** Sends it until it is acknowledged. What has the same name and was not yet sent is replaced. */
   add(name, item, address, body) {
-    this.shelf.put(name, { item, address, body, at: Date.now() + this.count++ / 1e4 });
+    const last = Math.max(0, ...this.shelf.all().map(([, entry]) => entry.at));
+    this.shelf.put(name, { item, address, body, at: Math.max(Date.now(), last + 1) }); // clocks are set back at times
     this.flush();
   }
 
@@ -97,8 +98,16 @@ export class Outbox {
     if (now && now[1].at === entry.at) this.shelf.remove(name);
   }
 
-  /** Sends what waits while the page is being left: nobody waits for an answer, so it stays on the shelf. */
+  /** Sends what waits while the page is being left: nobody waits for an answer, so it stays on the shelf.
+   *
+   * All is sent at once and may overtake each other: of the answers for an item only the last one goes, and stays. */
   leave() {
-    for (const [, entry] of this.shelf.all()) send(entry.address, entry.body, "PUT", { keepalive: true }).catch(() => {});
+    const last = new Map();
+    for (const [name, entry] of this.shelf.all()) {
+      const what = name.startsWith("answer") ? `answer ${entry.item}` : name;
+      if (last.has(what)) this.shelf.remove(last.get(what)[0]);
+      last.set(what, [name, entry]);
+    }
+    for (const [, entry] of last.values()) send(entry.address, entry.body, "PUT", { keepalive: true }).catch(() => {});
   }
 }
