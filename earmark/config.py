@@ -63,7 +63,7 @@ def override(tables: dict[str, Any], assignment: str) -> None:
     """Carries out one `--set a.b=value` or `a.0.b=value` in place; the value is TOML, or a bare text."""
     path, equals, text = assignment.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"--set {assignment}: expected key=value, such as train.seed=3.")
+        raise ConfigError(f"--set {assignment}: expected {path.strip() or 'KEY'}=VALUE.")
     assign(tables, path.strip(), _value(text), f"--set {assignment}")
 
 

@@ -127,14 +127,22 @@ class Stages:
 
 
 def show_problems(problems: Sequence[Problem], what: str) -> None:
-    """Lists what was left out or looks wrong, the first twenty and the count of all, on standard error."""
+    """Lists what was left out or looks wrong, the first twenty and the count of all, on standard error.
+
+    `what` is told of many: `rows were left out`.
+    """
     if not problems:
         return
     for problem in problems[:SHOWN]:
         complain(f"  {problem}")
     if len(problems) > SHOWN:
         complain(f"  … and {len(problems) - SHOWN} more")
-    complain(f"{len(problems)} {what}")
+    complain(f"{len(problems):,} {what if len(problems) > 1 else _of_one(what)}")
+
+
+def _of_one(what: str) -> str:
+    """`row was left out` of `rows were left out`."""
+    return " ".join({"were": "was"}.get(word, re.sub(r"s(,?)$", r"\1", word)) for word in what.split())
 
 
 def show_json(value: Any, to: Path | None) -> None:

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -71,7 +72,8 @@ def read_text(path: Path, encoding: str = "") -> str:
         at = error.start if isinstance(error, UnicodeDecodeError) else 0
         line = data.count(b"\n", 0, at) + 1
         found = f"byte 0x{data[at]:02x} is not {encoding}" if at < len(data) else f"is not {encoding}"
-        advice = "Name the file's encoding (--encoding cp1252, say), or save it as UTF-8"
+        likely = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
+        advice = f"Name the file's encoding (--encoding {likely}, say), or save it as UTF-8"
         raise DataError(f"{path} line {line}: {found}. {advice if may_name else 'Save it as UTF-8'}.") from error
 
 
@@ -125,13 +127,15 @@ def read_table(
     """The columns, the rows, and a `Problem` for each row that could not be read; blank rows are passed over.
 
     The encoding is as in `read_text`, `advice` as in `check_columns`. The separator is the one of `,`, `;` and tab
-    that splits the header into most columns. Raises `DataError`
+    that a first line `sep=;` names, or that splits the header into most columns. Raises `DataError`
     where the file is missing, empty, not of the encoding, or lacks a needed column.
     """
     text = read_text(path, encoding)
     if not text.strip():
         raise DataError(f"{path}: empty; expected a header and rows.")
-    delimiter = max(",;\t", key=lambda mark: len(_header(text, mark)))
+    if told := re.match("sep=([,;\t])\r?\n", text):  # as spreadsheets are told
+        text = "\n" + text[told.end() :]
+    delimiter = told[1] if told else max(",;\t", key=lambda mark: len(_header(text, mark)))
     columns = _header(text, delimiter)
     if not columns:
         raise DataError(f"{path} line 1: cannot be read as CSV; expected a header of column names. Check its quotes.")

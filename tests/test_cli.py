@@ -174,7 +174,7 @@ def test_one_bad_row_costs_itself_is_listed_and_ends_with_1(tmp_path):
     done = earmark("train", tmp_path / "recipe.toml", "--data", world.root, "--out", tmp_path / "run",
                    "--set", "train.max_epochs=1", code=1)  # fmt: skip
     assert "rating 140; expected 0–100" in done.stderr
-    assert "1 rows or clips were left out" in done.stderr
+    assert "1 row or clip was left out" in done.stderr
     assert (tmp_path / "run" / "model.safetensors").exists()
     done = earmark("evaluate", tmp_path / "run", "--data", world.root, "--json", code=1)
     assert json.loads(done.stdout)["text_to_audio"]["queries"] == 30
@@ -186,7 +186,7 @@ def test_check_lists_problems_and_says_so_where_there_are_none(tmp_path):
     (world.root / "3.wav").unlink()
     done = earmark("data", "check", world.root, code=1)
     assert "3.wav" in done.stderr
-    assert "1 problems" in done.stderr
+    assert "1 problem" in done.stderr
     rows = json.loads(earmark("data", "check", world.root, "--json", code=1).stdout)
     assert len(rows) == 1
     assert set(rows[0]) == {"where", "what"}

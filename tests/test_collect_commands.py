@@ -48,9 +48,9 @@ def test_invitations_to_an_open_study_are_remarked_on(study):
     assert CliRunner().invoke(app, ["collect", "invite", str(study.folder)]).stderr == ""
 
 
-@pytest.mark.parametrize("address", ["", "notanaddress", "http://h/?a=1", "ftp://h/", "https:///x"])
+@pytest.mark.parametrize("address", ["", "notanaddress", "http://h/?a=1", "ftp://h/", "https://h/study/", "https:///x"])
 def test_an_invitation_needs_an_address(study, address):
-    assert "expected where the study is served" in run("invite", study.folder, "--address", address)
+    assert "expected the host where the study is served" in run("invite", study.folder, "--address", address)
 
 
 def test_forgetting_somebody_unknown_is_told(study):

@@ -102,7 +102,8 @@ def test_set_reaches_tables_lists_and_new_keys():
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("seed", "expected key=value"),
+        ("seed", "expected seed=VALUE"),
+        ("=3", "expected KEY=VALUE"),
         ("objective.5.weight=1", "'5' is not a place in a list of 1"),
         ("objective.first.weight=1", "is not a place"),
         ("objective.0.loss.deep=1", "is a value, not a table"),

@@ -45,6 +45,12 @@ def test_the_separator_is_found_in_the_header(tmp_path: Path, mark: str) -> None
     assert cells(path) == [{"id": "1", "text": "rain; then, wind\tand hail"}]
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_first_line_that_tells_spreadsheets_the_separator_is_no_header(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.csv").write_bytes(f"sep={mark}\r\na{mark}b\r\n1{mark}2\r\n".encode())
+    assert read_table(tmp_path / "a.csv") == (["a", "b"], [(3, {"a": "1", "b": "2"})], [])
+
+
 @pytest.mark.case("C03")
 def test_another_separator_is_told_with_what_was_found(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"t\.csv line 1: no column 'text'; found 'id\|text'"):
@@ -78,6 +84,8 @@ def test_another_encoding_is_named_with_its_line_or_read_when_told(tmp_path: Pat
     with pytest.raises(DataError, match=r"line 3: byte 0xe4 is not utf-8\. Save it as UTF-8\.$"):
         read_table(path)  # of a command that has no such option
     assert cells(path, encoding="cp1252") == [{"id": "1", "text": "rain"}, {"id": "2", "text": "Bär"}]
+    with pytest.raises(DataError, match=r"Name the file's encoding \(--encoding utf-16, say\)"):
+        read_table(table(tmp_path, "id,text\n1,rain\n".encode("utf-16")), encoding="utf-8")
     with pytest.raises(DataError, match="'klingon' is not known"):
         read_text(path, "klingon")
     with pytest.raises(DataError, match="is not utf-16"):

@@ -556,7 +556,7 @@ def test_the_command_ends_with_1_where_clips_were_left_out(tmp_path):
     code, _, err = command(made.root, "--to", tmp_path / "s", "--similar", 0)
     assert code == 1
     assert "clips.csv line 5: no file '3.wav'" in err
-    assert "1 rows or clips were left out" in err
+    assert "1 row or clip was left out" in err
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ def test_zeros_that_everybody_gives_are_not_constant_answers():
     assert flags(raters([*ratings, *wrong]))["zeros"] == ["constant"]
 
 
+def test_few_equal_answers_are_not_constant():
+    ratings = study(4)
+    clips = [r for r in ratings if r.rater_id != "h0"][:10]
+    for number, told in ((2, {}), (9, {}), (10, {"beginner": ["constant"]})):
+        begun = [replace(r, rating=50.0, rater_id="beginner") for r in clips[:number]]
+        assert flags(raters([*ratings, *begun])) == told
+
+
 def test_numbers_of_a_rater():
     ratings = [Rating(f"c{u}", f"c{u}", v, rater_id="a") for u, v in enumerate([0.0, 0.0, 50.0, 100.0])]
     ratings += [Rating(f"c{u}", f"c{u}", v, rater_id="b") for u, v in enumerate([10.0, 0.0, 50.0, 90.0])]

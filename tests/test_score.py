@@ -519,7 +519,7 @@ def test_a_csv_from_the_command_keeps_its_columns_and_counts_bad_rows(world, tmp
     )
     done = earmark(world.run, "--pairs", asked, "--data", world.folder / "c", "--out", tmp_path / "o.csv", code=1)
     assert "clip_id 'y' is not in" in done.stderr
-    assert "1 rows, clips or pairs were left out" in done.stderr
+    assert "1 row, clip or pair was left out" in done.stderr
     with (tmp_path / "o.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert row["who"] == "Zoë, 3"

@@ -261,6 +261,22 @@ def test_known_answers_that_one_number_gives_are_told_and_cost_nothing(study, bo
         assert "study.checks_share = 0.75" in problem.what
 
 
+def test_no_cell_of_the_tables_is_a_formula_and_all_come_back(study):
+    first = replace(study.pages[0], page_id="-t1", caption_id="=x", text="+1 dog", items=study.pages[0].items)
+    given = replace(study, pages=(first, *study.pages[1:]))
+    given.write()
+    table = (study.folder / "pool.csv").read_text()
+    assert not re.search(r"(^|,)[=+\-@]", table, re.MULTILINE)
+    assert Study.read(study.folder).pages == given.pages
+
+
+@pytest.mark.parametrize(("text", "told"), [(" ", "blank; expected"), ("a\0b", "holds NUL characters; expected")])
+def test_words_that_are_none_are_told(study, text, told):
+    (study.folder / "consent.md").write_text(text)
+    with pytest.raises(DataError, match=told):
+        Study.read(study.folder)
+
+
 def test_pages_without_any_known_answer_are_told(study):
     found = study
     for old, new in (("d.wav,50,", "d.wav,,"), ("a.wav,,40", "a.wav,,")):

@@ -7,7 +7,8 @@
     instructions.md   what a listener is to do
 
 A page is the rows of equal `page`: one caption and its clips. A page that cannot be asked is left out and told in
-`Study.problems`; a row that is no row of a table costs itself only. Ratings and known answers are 0–100.
+`Study.problems`; a row that is no row of a table costs itself only. Ratings and known answers are 0–100. The tables are
+edited in spreadsheets: cells that would be formulas there begin with a `'`, which reading takes away (`rows.guarded`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import tomli_w
 from earmark.config import from_table, read_toml, unknown_key
 from earmark.data.check import Names, is_file
 from earmark.data.collection import KINDS, relative_path
-from earmark.data.rows import is_blank, plain_number
+from earmark.data.rows import guarded, is_blank, plain_number, unguarded
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import Row, read_table, read_text, write_table, write_text, writing_folder
 from earmark.measure.raters import failed
@@ -293,8 +294,10 @@ def _check_address(value: str, where: str) -> None:
 def _words(path: Path) -> str:
     """The owner's words. Raises `DataError` where there are none."""
     text = read_text(path)
-    if is_blank(text):
-        raise DataError(f"{path}: blank; expected words for the listener. Write them.")
+    if is_blank(text) or "\0" in text:
+        raise DataError(
+            f"{path}: {'blank' if is_blank(text) else 'holds NUL characters'}; expected words for the listener."
+        )
     return text
 
 
@@ -378,7 +381,7 @@ class _Pages:
         _, rows, problems = read_table(path, [name for name in columns if name not in OPTIONAL])
         self.problems += [Problem(p.where.removeprefix(f"{self.folder}{os.sep}"), p.what) for p in problems]
         found: dict[str, list[Row]] = {}
-        for row in rows:
+        for row in (Row(each.line, {name: unguarded(cell) for name, cell in each.cells.items()}) for each in rows):
             if is_blank(row.cells["page"]):
                 self.problems.append(Problem(f"{file} line {row.line}", "page is blank. The row is left out."))
             else:
@@ -478,16 +481,11 @@ def _number(text: str) -> float | None:
 
 
 def _rows(pages: Iterable[Page]) -> Iterator[dict[str, object]]:
-    """The rows of a table, numbers as short as they can be read back exactly."""
+    """The rows of a table, numbers as short as they can be read back exactly; no cell is a spreadsheet's formula."""
     for page in pages:
         for item in page.items:
-            yield {
-                "page": page.page_id,
-                "kind": page.kind,
-                "caption_id": page.caption_id,
-                "text": page.text,
-                **{key: _cell(value) for key, value in asdict(item).items()},
-            }
+            row = {"page": page.page_id, "kind": page.kind, "caption_id": page.caption_id, "text": page.text}
+            yield {key: guarded(_cell(value)) for key, value in (row | asdict(item)).items()}
 
 
 def _cell(value: object) -> str:

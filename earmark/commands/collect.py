@@ -145,8 +145,11 @@ def invite(
     from urllib.parse import urlencode, urlsplit
 
     where = urlsplit(address)
-    if where.scheme not in ("http", "https") or not where.hostname or where.query or where.fragment:
-        raise ConfigError(f"--address {address}: expected where the study is served, as https://study.example.org/.")
+    more = where.path.strip("/") or where.query or where.fragment
+    if where.scheme not in ("http", "https") or not where.hostname or more:
+        raise ConfigError(
+            f"--address {address}: expected the host where the study is served, as https://study.example.org/."
+        )
     found, kept = _opened(study, store)
     from earmark.collect.flow import Flow
 

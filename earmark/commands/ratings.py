@@ -216,9 +216,10 @@ def _show_agreement(found: Source, parts: Mapping[str, Agreement], basis: str) -
 def _show_raters(judged: Raters, every: bool) -> None:
     """The raters who need a look, or all, and why below them."""
     flagged, unsure = judged.flagged, judged.unsure
+    have = "has" if 1 in (len(flagged), len(judged.rows)) else "have"
     console.say(
-        f"{len(flagged):,} of {console.count(len(judged.rows), 'rater')} {'has' if len(flagged) == 1 else 'have'} a "
-        f"flag; of honest raters about {judged.expected:.1f} are taken for random or reversed by chance"
+        f"{len(flagged):,} of {console.count(len(judged.rows), 'rater')} {have} a flag; of honest raters about "
+        f"{judged.expected:.1f} are taken for random or reversed by chance"
     )
     shown = list(judged.rows) if every else flagged[: console.SHOWN]
     rows = [

@@ -59,7 +59,7 @@ FAST = 0.25
 """Of the median time that others listened to the same clips: below it a rater was too fast."""
 FEWEST_TIMES = 5
 FEWEST_JUDGED = 10
-"""Shared units below which nobody is flagged as random or reversed."""
+"""Shared units below which nobody is flagged as random or reversed, and answers below which nobody is as constant."""
 
 
 class Flag(NamedTuple):
@@ -260,7 +260,7 @@ class _Judged:
 
         middle = float(np.median(values))
         near = np.abs(values - middle) <= NEARLY
-        if near.mean() < CONSTANT:
+        if len(values) < FEWEST_JUDGED or near.mean() < CONSTANT:
             return ""
         usual = chances[:, np.unique(steps[near])].sum(axis=1).mean()
         if binom.sf(near.sum() - 1, len(values), min(usual, 1)) > 0.001:
@@ -306,7 +306,7 @@ class _Judged:
         """Why nothing can be said of the rater's answers; empty where something can."""
         own = self.places[at]
         shared = int(self.shared[own].sum())
-        if len(self.z) < 3:
+        if len(self.z) == 2:
             return f"{len(self.z)} raters: who of them is wrong cannot be told"
         if shared < FEWEST_JUDGED and at not in self.constant:
             return f"{shared} pairs that others rated too; expected {FEWEST_JUDGED} at least"

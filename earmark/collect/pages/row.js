@@ -47,7 +47,7 @@ export class Row {
       confirms: [],
     });
     this.slider.element.setAttribute("aria-describedby", this.note.id);
-    const ends = el("div", { className: "scale-ends", "aria-hidden": "true" }, el("span", {}, low_end), el("span", {}, high_end));
+    const ends = el("div", { className: "scale-ends", "aria-hidden": "true" }, el("span", { dir: "auto" }, low_end), el("span", { dir: "auto" }, high_end));
     return el("div", { className: "scale", onclick: () => this.slider.locked && this.tellLocked() }, this.slider.element, shown, ends);
   }
 

@@ -10,7 +10,7 @@ export class Task {
   /** `shown` as the server tells it; `onnext` and `onback` are told that the rater wants to go. */
   constructor(shown, study, { onnext, onback }) {
     Object.assign(this, { shown, study, player: study.player, onnext, current: null, began: performance.now(), asked: false, waiting: false });
-    this.heading = el("h2", { className: "caption", tabIndex: -1, id: "caption" }, shown.text);
+    this.heading = el("h2", { className: "caption", tabIndex: -1, id: "caption", dir: "auto" }, shown.text);
     this.rows = shown.items.map((item, at) => new Row(item, at + 1, this));
     this.missing = el("p", { className: "error", role: "alert", id: "missing", hidden: true });
     this.saved = el("p", { className: "saved" });
