@@ -4,13 +4,13 @@ import { el } from "/web/dom.js";
 
 /** A heading that takes the focus, and what stands below it. */
 function step(title, ...parts) {
-  const heading = el("h2", { tabIndex: -1 }, title);
+  const heading = el("h2", { tabIndex: -1, dir: "auto" }, title);
   return { heading, element: el("section", { className: "step" }, heading, ...parts) };
 }
 
 /** The owner's words, which the server made into HTML: no markup of theirs passes it. Nothing else goes in as markup. */
 export function words(html) {
-  const made = el("div", { className: "prose" });
+  const made = el("div", { className: "prose", dir: "auto" });
   made.innerHTML = html;
   return made;
 }
