@@ -160,11 +160,12 @@ def read_table(
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Path]:
+def writing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the place of `path` when the block ends without an error.
 
-    A link stays, and what it leads to is replaced. What a killed process left of a file of that name is removed. Raises
-    `DataError` where nothing can be written there, or where something other than a file is.
+    Its permissions are `mode`, from the first on, less those that new files of this process lack. A link stays, and
+    what it leads to is replaced. What a killed process left of a file of that name is removed. Raises `DataError` where
+    nothing can be written there, or where something other than a file is.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -181,7 +182,7 @@ def writing(path: Path) -> Iterator[Path]:
         yield aside
         with aside.open("rb") as file:
             os.fsync(file.fileno())
-        aside.chmod(0o666 & ~umask())
+        aside.chmod(mode & ~umask())
         aside.replace(path)
     except OSError as error:
         raise DataError(
@@ -295,9 +296,9 @@ def _remove_left_overs(parent: Path, prefix: str) -> None:
             os.close(held)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text, whole or not at all."""
-    with writing(path) as aside:
+def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Writes UTF-8 text, whole or not at all, for those whom `mode` lets read it."""
+    with writing(path, mode) as aside:
         aside.write_bytes(text.encode())
 
 

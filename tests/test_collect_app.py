@@ -448,6 +448,13 @@ def test_sounds_of_the_check_are_as_loud_as_the_clips_and_never_clip(lufs):
         assert 0 < np.abs(samples).max() < sound_check.LOUDEST + 1e-4
 
 
+def test_answers_after_the_end_of_the_sound_check_count_nothing():
+    wrong = [1 - sound_check.truth("r", "side", at) for at in range(sound_check.MOST_ROUNDS)]
+    late = [sound_check.truth("r", kind, len(wrong) + at) for at, kind in enumerate(sound_check.STAGES)]
+    assert sound_check.judge("r", [*wrong, *late]) == sound_check.judge("r", wrong)
+    assert not sound_check.judge("r", wrong).passed
+
+
 def test_the_sound_check_is_never_a_dead_end_and_its_outcome_is_kept(client, store, study):
     client.post("/api/enter", json={})
     client.post("/api/consent", json={})
@@ -750,6 +757,12 @@ def test_short_sounds_are_measured_with_the_silence_behind_them(tmp_path, noise)
     assert math.isfinite(level(tmp_path / "short.wav").lufs)
 
 
+def test_the_peak_is_that_between_the_samples(tmp_path):
+    tone = 0.9 * np.hanning(48_000) * np.sin(np.pi / 2 * np.arange(48_000) + np.pi / 4)  # no sample is above .64
+    soundfile.write(tmp_path / "tone.wav", tone, 48_000, subtype="FLOAT")
+    assert level(tmp_path / "tone.wav").peak == pytest.approx(0.9, abs=0.02)
+
+
 @pytest.mark.parametrize("rate", [4_000, 96_000, 192_000])
 def test_rates_that_browsers_may_not_play_are_brought_to_48_khz(tmp_path, noise, rate):
     given = np.repeat(noise[: rate // 4, None], 2, axis=1)
@@ -778,6 +791,13 @@ def test_a_clip_that_cannot_be_played_is_told_and_left_out_of_its_page(tmp_path)
     assert told[-1] == ("matching loudness", 2, 2)
     tone(tmp_path / "sounds" / "tone0.wav", 0.4)
     assert playable(study) == (study, [])
+
+
+def test_a_page_none_of_whose_clips_can_be_played_is_left_out(tmp_path):
+    study = small_study(tmp_path, tasks=2, size=1)
+    study.sound(study.pages[0].items[0]).write_text("no sound")
+    usable, _ = playable(study)
+    assert usable.pages == study.pages[1:]
 
 
 # The owner
@@ -866,7 +886,7 @@ def test_raters_who_fail_the_checks_are_left_out_by_choice(tmp_path, store):
 
 def test_a_token_that_could_be_guessed_is_refused(study, store):
     with pytest.raises(DataError, match="8 or more"):
-        create_app(study, store, owner_token="short")
+        create_app(study, store, owner_token="7letter")
 
 
 # The pages

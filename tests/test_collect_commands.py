@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,15 @@ def test_another_store_is_the_one_that_is_named(study, tmp_path):
     assert rater in run("forget", study.folder, rater, "--store", place)
 
 
+def test_a_rater_is_forgotten_after_the_sounds_are_gone(study):
+    store = Store.open(store_of(study.folder))
+    rater, _ = Flow(study, store).enter(platform={"PROLIFIC_PID": "person-1"})
+    store.close()
+    shutil.rmtree(study.collection)
+    assert rater in run("forget", study.folder, "person-1")
+    assert "no rater has this id" in run("forget", study.folder, "person-1")
+
+
 @pytest.mark.parametrize("name", ["https://study.example.org", "host:443", ""])
 def test_a_name_is_a_host_alone(study, name):
     assert "expected a host's name alone" in run("serve", study.folder, "--name", name)
@@ -101,6 +111,20 @@ def test_a_served_study_ends_with_all_answers_in_one_file(study):
     assert (study.folder / "owner.token").stat().st_mode & 0o077 == 0
     left = kept.with_name(kept.name + "-wal")
     assert not left.exists() or not left.stat().st_size
+
+
+def test_a_rehearsal_goes_on_without_a_sound_that_is_none(study):
+    items = {item.clip_id: item for page in study.pages for item in page.items}
+    clips = [f"{clip},{item.path},all" for clip, item in items.items()]
+    captions = [f"{page.caption_id},{page.items[0].clip_id},{page.text}" for page in study.pages]
+    for name, rows in (("clips", ["clip_id,path,split", *clips]), ("captions", ["caption_id,clip_id,text", *captions])):
+        (study.collection / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    broken = study.pages[0].items[0]
+    study.sound(broken).write_bytes(b"not a sound")
+    done = CliRunner().invoke(app, ["collect", "rehearse", str(study.folder), "--raters", "2"])
+    asked = sum(item.clip_id != broken.clip_id for page in study.pages for item in page.items)
+    assert f"{asked * 2} ratings" in done.stdout, done.stderr
+    assert f"{broken.path}: " in done.stderr
 
 
 def test_a_rehearsal_that_fails_leaves_nothing(study):

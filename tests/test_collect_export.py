@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from earmark.collect.export import LAYOUTS, export
 from earmark.collect.flow import Flow
+from earmark.collect.owner import table_of
 from earmark.collect.plan import Plan
 from earmark.collect.pool import make_study
 from earmark.collect.reported import GivenAnswer, Heard
@@ -427,6 +428,41 @@ def test_ratings_come_back_from_a_table_as_they_were(tmp_path):
     assert (again.what, list(again.ratings)) == ("ratings", found.ratings)
 
 
+@pytest.mark.parametrize("what", ["all", "history"])
+def test_the_owners_tables_of_all_answers_count_as_the_study_does(answered, tmp_path, what):
+    store = Store.open(store_of(answered.folder))
+    (tmp_path / "table.csv").write_text(table_of(Flow(answered, store), what))
+    store.close()
+    found, own = read_source(tmp_path / "table.csv"), read_source(answered.folder, unsubmitted=True)
+    assert found.ratings == tuple(replace(each, more={"kind": "task", **each.more}) for each in own.ratings)
+    assert found.left_out == own.left_out
+
+
+def test_of_answers_that_were_changed_the_last_counts_and_the_others_are_counted(tmp_path):
+    rows = [
+        *("a,x,10,r,p1,task,2026-01-01T00:00:02.000Z", "a,x,20,r,p1,task,2026-01-01T00:00:01.000Z"),
+        *("a,x,30,s,p1,task,2026-01-01T00:00:01.000Z", "a,x,40,r,p2,task,2026-01-01T00:00:01.000Z"),
+    ]
+    text = "\n".join(["caption_id,clip_id,rating,rater_id,page,kind,given_at", *rows])
+    (tmp_path / "history.csv").write_text(text)
+    found = read_source(tmp_path / "history.csv")
+    assert [rating.rating for rating in found.ratings] == [10, 30, 40]
+    assert found.left_out == {"that were changed later": 1}
+
+
+def test_columns_that_are_formulas_come_back_too(tmp_path):
+    source = read_source(collection(tmp_path / "c").root)
+    source = replace(source, ratings=tuple(replace(each, more={"=note": "=1"}) for each in source.ratings))
+    export(source, tmp_path / "r.csv", "ratings")
+    assert (tmp_path / "r.csv").read_text().splitlines()[0].endswith(",'=note,collection_kind")
+    assert read_source(tmp_path / "r.csv").ratings == source.ratings
+
+
+def test_raters_without_a_rating_are_not_counted_among_those_left_out(tmp_path):
+    found = replace(read_source(collection(tmp_path / "c").root), checks={"x": (0, 4), "nobody": (0, 4)})
+    assert list(found.without(["failed"]).left_out) == ["of 1 rater who failed the checks"]
+
+
 def test_means_have_sd_and_n(tmp_path):
     found = collection(tmp_path / "c")
     found.ratings = [*found.ratings, Rating("c0#1", "c1", 33.0, rater_id="w")]
@@ -631,7 +667,7 @@ def test_one_disagreement_among_many_has_its_percent_agreement_beside_alpha(tmp_
     assert abs(told["alpha"]) < 0.01
 
 
-def test_agreement_stands_by_the_split_of_the_caption_s_clip_without_anchors(tmp_path):
+def test_agreement_stands_by_the_split_of_the_caption_s_clip_without_anchors(tmp_path, app):
     found = collection(tmp_path / "c")
     clips = [replace(found.clips[0], split="evaluation-lists"), *found.clips[1:]]
     anchors = [Rating("c1#1", "c1", 90.0, "anchor", "x")]
@@ -647,6 +683,8 @@ def test_agreement_stands_by_the_split_of_the_caption_s_clip_without_anchors(tmp
         "group anchor": 1,
     }
     assert {rating.caption_id for rating in parts["split evaluation"]} == {"c0#1"}
+    run(app, "agreement", found.root, "--json", tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text())["needed"]["from"] == "without anchors"
 
 
 def test_relate_is_read_as_a_study_with_its_known_agreement(real_data, tmp_path, app):

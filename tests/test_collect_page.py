@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from studies import TOKEN, serving, small_study
 
-from earmark.collect import sound_check
+from earmark.collect import answering, sound_check
 from earmark.collect.app import create_app
 from earmark.collect.flow import Flow
 from earmark.collect.loudness import playable
@@ -502,6 +502,17 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_told(page, plain):
     row(page, 1).get_by_role("alert").filter(has_text="This rating was not kept: no such rating.").wait_for()
     assert slider(page, 1).get_attribute("aria-valuetext") == "21 of 100"
     assert ratings(plain) == [(1, 1, 21, 0)]
+
+
+def test_a_rating_that_was_changed_too_often_stands_and_the_study_goes_on(page, plain, monkeypatch):
+    monkeypatch.setattr(answering, "MOST_CHANGES", 1)
+    begin(page)
+    answer_all(page, rating=60)
+    slider(page, 1).fill("20")
+    row(page, 1).get_by_role("alert").filter(has_text="the last rating stands").wait_for()
+    assert slider(page, 1).get_attribute("aria-valuetext") == "61 of 100"
+    goes_on(page)
+    page.get_by_text("Page 2 of 3").wait_for()
 
 
 def test_a_lost_connection_at_the_door_is_told_and_tried_again(browser, plain):

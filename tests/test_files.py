@@ -204,3 +204,15 @@ with {write.__name__}(Path(sys.argv[1])) as aside:
             running.kill()
             running.wait()
             running.stdout.close()
+
+
+def test_a_secret_is_at_no_moment_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, replace = [], Path.replace
+
+    def watched(self: Path, to: Path) -> Path:
+        seen.append(stat.S_IMODE(self.stat().st_mode))
+        return replace(self, to)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_text(tmp_path / "token", "secret", mode=0o600)
+    assert seen == [0o600]

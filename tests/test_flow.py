@@ -19,7 +19,7 @@ from earmark.collect import tables
 from earmark.collect.answering import MOST_CHANGES, MOST_VIEWS
 from earmark.collect.entry import hashed
 from earmark.collect.flow import Flow, GivenAnswer, Heard, RefusedError
-from earmark.collect.reported import listen_first, share, union
+from earmark.collect.reported import MOST_PARTS, listen_first, share, union
 from earmark.collect.store import Store
 from earmark.collect.study import Item, Page, Settings, Study
 from earmark.errors import DataError
@@ -591,11 +591,11 @@ def test_no_page_is_loaded_or_changed_without_end(tmp_path):
     item = flow.page(rater, 1).items[0].item_id
     for i in range(MOST_VIEWS):
         flow.heard(rater, item, Heard(f"v{i}", [(0, 1)], 1), duration_s=DURATION_S)
-    refused(429, flow.heard, rater, item, Heard("one more", [(0, 1)], 1), duration_s=DURATION_S)
+    refused(409, flow.heard, rater, item, Heard("one more", [(0, 1)], 1), duration_s=DURATION_S)
     flow.answer(rater, item, GivenAnswer("first", "v", 1, 1.0))
     with store.writing() as connection:
         connection.execute(update(tables.items).values(changes=MOST_CHANGES))
-    refused(429, flow.answer, rater, item, GivenAnswer("one more", "v", 1, 1.0))
+    refused(409, flow.answer, rater, item, GivenAnswer("one more", "v", 1, 1.0))
     store.close()
 
 
@@ -984,6 +984,13 @@ def test_progress_counts(flow_of):
     assert (rows[half].pages, rows[half].completed_at, rows[half].code) == (1, "", "")
 
 
+def test_pages_that_were_taken_out_of_the_pool_are_not_of_those_that_are_wanted(flow_of, place, tmp_path):
+    flow = flow_of(tasks=3, raters_a_page=1, pages_a_rater=3)
+    go_through(flow, begin(flow))
+    less = Flow(a_study(tmp_path, tasks=1, raters_a_page=1), flow.store, now=flow.now)
+    assert (less.progress().submitted, less.progress().wanted) == (1, 1)
+
+
 def random_life(flow: Flow, seed: int) -> None:
     """A rater who presses things twice, comes back late, looks at earlier pages and changes their mind."""
     rng = random.Random(seed)
@@ -1027,3 +1034,112 @@ def test_many_raters_at_once_leave_a_sound_record(flow_of):
     assert [each[-1] for each in by_item.values()] == last
     assert all([r.history for r in each] == list(range(len(each))) for each in by_item.values())
     assert len(last) == 2 * sum(len(pages_of(flow, row.rater_id)) for row in rows)
+
+
+# Edges
+
+
+def test_a_participant_without_a_session_returns_in_their_own_browser_alone(flow_of):
+    flow = flow_of(platform_ids=("participant", "round"))
+    for ids in ({"PROLIFIC_PID": "p1"}, {"participant": "a"}):
+        each = flow if "participant" in ids else flow_of()
+        rater, key = each.enter(platform=ids)
+        assert each.enter(key=key, platform=ids) == (rater, key)
+        refused(409, each.enter, platform=ids)
+
+
+def test_who_was_invited_or_forgotten_takes_no_place_of_the_link(flow_of):
+    flow = flow_of(most_raters=1)
+    invited, _ = flow.enter(invite=flow.invite(1)[0])
+    assert flow.consent(invited).step == "sound"
+    rater = begin(flow)
+    refused(410, flow.enter)
+    late, _ = flow.enter(invite=flow.invite(1)[0])
+    assert flow.consent(late).step == "sound"  # with the link full
+    flow.forget(rater, keep_ratings=True)
+    assert flow.state(begin(flow)).step == "task"
+
+
+def test_a_forgotten_raters_clips_are_nobodys(flow_of):
+    flow = flow_of()
+    gone = begin(flow)
+    item = flow.page(gone, 1).items[0].item_id
+    flow.forget(gone, keep_ratings=True)
+    refused(404, flow.item, gone, item)
+    refused(404, flow.answer, gone, item, GivenAnswer("k", "v", 5, 1.0))
+
+
+def test_the_last_check_may_come_before_the_last_task_page_too(flow_of):
+    flow = flow_of(tasks=2, checks=1, check_every=2, pages_a_rater=2, raters_a_page=99)
+    places = set()
+    for _ in range(24):
+        rater = begin(flow)
+        go_through(flow, rater)
+        places.add([page.kind for page in pages_of(flow, rater)].index("check"))
+    assert places == {1, 2}
+
+
+def test_nobody_is_told_of_fewer_pages_than_they_had_when_less_is_asked_from_now_on(flow_of, tmp_path):
+    flow = flow_of(tasks=6, checks=2, check_every=3, pages_a_rater=6, raters_a_page=9)
+    rater = begin(flow)
+    for number in range(1, 5):
+        answer_page(flow, rater, number)
+        flow.submit(rater, number)
+    less = a_study(tmp_path, tasks=6, checks=2, check_every=1, pages_a_rater=2, raters_a_page=9)
+    state = Flow(less, flow.store, now=flow.now).state(rater)
+    assert state.pages >= state.number == 5
+
+
+def test_what_was_heard_stays_heard_when_a_clock_is_put_back(flow_of):
+    flow = flow_of(heard_share=0.8)
+    rater = begin(flow)
+    item = flow.page(rater, 1).items[0].item_id
+    flow.now.go(seconds=DURATION_S)
+    told = Heard("v", [(0, DURATION_S)], DURATION_S, 1)
+    assert flow.heard(rater, item, told, duration_s=DURATION_S) == 1
+    flow.now.go(hours=-1)
+    assert flow.heard(rater, item, told, duration_s=DURATION_S) == 1
+    flow.answer(rater, item, GivenAnswer("k", "v", 5, 1.0))
+
+
+def test_what_is_played_after_the_end_is_not_kept(flow_of):
+    flow = flow_of(tasks=1, pages_a_rater=1)
+    rater = begin(flow)
+    go_through(flow, rater)
+    before = flow.ratings()
+    flow.now.go(hours=1)
+    item = flow.page(rater, 1).items[0].item_id
+    assert flow.heard(rater, item, Heard("late", [(0, 10)], 99.0, 9), duration_s=DURATION_S) == 1
+    assert flow.ratings() == before
+
+
+def test_when_a_page_was_first_submitted_is_what_is_kept(flow_of):
+    flow = flow_of(tasks=2, pages_a_rater=2)
+    rater = begin(flow)
+    answer_page(flow, rater, 1)
+    flow.submit(rater, 1)
+    (first, *_) = pages_of(flow, rater)
+    flow.now.go(minutes=5)
+    flow.submit(rater, 1)
+    assert pages_of(flow, rater)[0].submitted_at == first.submitted_at
+
+
+def test_as_many_parts_as_are_allowed_and_parts_of_no_length_can_be_told(flow_of):
+    flow = flow_of()
+    rater = begin(flow)
+    item = flow.page(rater, 1).items[0].item_id
+    flow.heard(rater, item, Heard("v", [(1, 1)] * MOST_PARTS, 0.0), duration_s=DURATION_S)
+    refused(422, flow.heard, rater, item, Heard("v", [(1, 1)] * (MOST_PARTS + 1), 0.0), duration_s=DURATION_S)
+
+
+def test_who_was_given_a_page_is_at_work_and_checks_count_once_they_are_submitted(flow_of):
+    flow = flow_of(tasks=1, checks=1, check_every=1, pages_a_rater=1, raters_a_page=1)
+    rater = begin(flow)
+    assert flow.progress().at_work == 1
+    answer_page(flow, rater, 1)
+    flow.submit(rater, 1)
+    assert (flow.progress().full, flow.progress().by_raters) == (1, (0, 1))
+    answer_page(flow, rater, 2)
+    assert [row.checks_asked for row in flow.raters()] == [0]
+    flow.submit(rater, 2)
+    assert [row.checks_asked for row in flow.raters()] == [2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,35 @@ def test_so_many_pairs_give_an_interval_of_the_promised_width_that_holds_the_tru
         off.append((found.alpha if measure == "alpha" else found.icc.average) - true)
     assert 0.7 * half < np.mean(halves) < 1.05 * half
     assert np.mean(np.abs(off) <= 1.2 * half) >= 7 / 8
+
+
+@pytest.mark.parametrize("measure", ["alpha", "icc"])
+@pytest.mark.parametrize(("units", "k"), [(900, 1), (300, 2)])
+def test_pairs_of_fewer_raters_in_a_study_do_not_change_how_many_the_next_one_needs(measure, units, k):
+    whole, _ = simulated(3, 300, 3)
+    begun = [replace(each, caption_id=f"{each.caption_id}, later") for each in simulated(4, units, k)[0]]
+    alone, beside = (pairs_for(agreement(each, replicates=300), 0.05, 3, measure) for each in (whole, [*whole, *begun]))
+    assert 0.75 < beside / alone < 1.33
+
+
+def test_pairs_grow_as_the_standard_errors_of_normal_answers_say(pilot):
+    one = pilot.icc.units / (pilot.icc.units + pilot.icc.raters + pilot.icc.rest)
+    alpha = {k: (1 + (k - 1) * one) ** 2 / (k * (k - 1)) for k in (2, 3, 5)}
+    icc = {k: k / (k - 1) / (1 + (k - 1) * one) ** 2 for k in (2, 3, 5)}
+    for measure, by_k in (("alpha", alpha), ("icc", icc)):
+        needed = {k: pairs_for(pilot, 0.001, k, measure) for k in by_k}
+        assert needed[2] / needed[3] == pytest.approx(by_k[2] / by_k[3], rel=1e-4)
+        assert needed[5] / needed[3] == pytest.approx(by_k[5] / by_k[3], rel=1e-4)
+        assert pairs_for(pilot, 0.99, 3, measure) == 2
+
+
+def test_what_rounding_adds_asks_for_no_rater_more(pilot):
+    even = replace(pilot, icc=pilot.icc._replace(units=1.0, raters=0.5, rest=0.5))
+    assert [raters_for_reliability(even, wanted) for wanted in (0.75, 0.8, 0.9)] == [
+        3,
+        4,
+        9,
+    ]  # .9 / (1 − .9) is above 9
 
 
 def test_one_rater_a_pair_tells_nothing_and_says_so():

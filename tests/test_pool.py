@@ -302,6 +302,8 @@ def test_where_clips_are_few_room_is_left_for_the_random_ones():
     assert found == {"similar": (5, 5), "middle": (0, 0), "random": (1, 1)}
     nothing = strata(Plan(middle=2), Others(9, places[:0], places[:0]))
     assert [each.wanted for each in nothing] == [0, 0, 0]
+    _, middle, random = strata(Plan(similar=0, middle=9, random=2), Others(9, places, places))
+    assert (middle.places.tolist(), random.places.tolist()) == ([1, 2, 3, 4], [0, 5])
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(small, tmp_path):
@@ -493,6 +495,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path, small):
         ({"balance": float("nan")}, "balance = nan"),
         ({"own": 0, "random": 0, "similar": 0}, "nothing is asked"),
         ({"among": 5}, "among = 5; expected 15 or more"),
+        ({"among": 5, "similar": 0, "middle": 6}, "among = 5; expected 6 or more"),
         ({"own_low": 101}, "own-low = 101; expected 0 to 100"),
         ({"study": Settings(raters_a_page=0)}, "raters_a_page = 0"),
     ],

@@ -13,6 +13,17 @@ import pytest
 from earmark.data.published import read_published
 from earmark.data.soundscapes import raters as simulated_raters
 from earmark.errors import DataError
+from earmark.measure.honest import (
+    CERTAIN,
+    STEPS,
+    Honest,
+    bound_of,
+    evidence_of,
+    kinds_of,
+    spreads,
+    steps_of,
+    with_shares,
+)
 from earmark.measure.raters import FEWEST_TIMES, Raters, failed, raters
 from earmark.relevance import ANCHOR, Rating
 
@@ -146,7 +157,14 @@ def test_who_rates_a_pair_twice_counts_once_with_the_mean():
 
 @pytest.mark.parametrize(
     ("right", "asked", "share", "is_so"),
-    [(7, 25, 0.28, False), (6, 25, 0.28, True), (11, 20, 0.55, False), (0, 0, 1.0, False), (0, 4, 0.0, False)],
+    [
+        (7, 25, 0.28, False),
+        (6, 25, 0.28, True),
+        (11, 20, 0.55, False),
+        (0, 0, 1.0, False),
+        (0, 4, 0.0, False),
+        (0, 1, 0.5, True),
+    ],
 )
 def test_checks_are_failed_below_the_share(right, asked, share, is_so):
     assert failed(right, asked, share) is is_so  # .28 × 25 is above 7 in floating point
@@ -173,6 +191,112 @@ def test_who_hardly_listens_is_too_fast():
     assert flags(raters(few)) == {}
     assert 0.05 < found.rows[0].played < 0.2
     assert all(math.isnan(row.played) for row in raters(study(6)).rows)
+
+
+@pytest.mark.parametrize(("seconds", "clips", "fast"), [(0.99, 5, True), (1.0, 5, False), (0.99, 4, False)])
+def test_time_is_held_against_the_others_own_from_five_clips_on(seconds, clips, fast):
+    timed = [Rating(f"c{u}", f"c{u}", 10.0 * u, rater_id="a", played_s=seconds) for u in range(clips)]
+    timed += [Rating(f"c{u}", f"c{u}", 10.0 * u, rater_id="b", played_s=4.0) for u in range(clips)]
+    found = raters(timed)
+    assert found.rows[0].played == pytest.approx(seconds / 4)
+    assert flags(found) == ({"a": ["too fast"]} if fast else {})
+
+
+@pytest.mark.parametrize(("same", "flagged"), [(19, True), (18, False)])
+def test_answers_within_five_points_are_one_and_nineteen_of_twenty_are_constant(same, flagged):
+    ratings = study(8, zeros=0, k=5)
+    pairs = list(dict.fromkeys((rating.caption_id, rating.clip_id) for rating in ratings))[:20]
+    values = [50.0, 45.0, 55.0, *[50.0] * (same - 3), *[100.0] * (20 - same)]
+    own = [Rating(*pair, value, rater_id="own") for pair, value in zip(pairs, values, strict=True)]
+    assert ("constant" in flags(raters([*ratings, *own])).get("own", [])) is flagged
+
+
+def test_constant_raters_are_no_part_of_the_fit_and_are_among_those_taken_for_bad_ones():
+    found = raters(study(0, ("constant", "nearly", "nearly")))
+    named = [row for row in found.rows if not row.rater_id.startswith("h")]
+    assert [flag.name for row in named for flag in row.flags] == ["constant"] * 3
+    assert all(math.isnan(row.evidence) for row in named)
+    assert 3 / 33 <= found.random < 5 / 33
+
+
+@pytest.mark.parametrize(("shared", "known"), [(10, True), (9, False)])
+def test_ten_shared_pairs_are_enough_to_be_judged(shared, known):
+    ratings = study(2, zeros=0)
+    own = [replace(rating, rater_id="few") for rating in ratings if rating.rater_id == "h0"][:shared]
+    row = next(row for row in raters([*ratings, *own]).rows if row.rater_id == "few")
+    assert (row.shared, math.isnan(row.z)) == (shared, not known)
+
+
+def test_three_shared_pairs_are_enough_for_a_correlation():
+    ratings = [Rating(f"c{u}", f"c{u}", v, rater_id=r) for r in "ab" for u, v in enumerate([0.0, 30.0, 70.0])]
+    assert [row.r for row in raters(ratings).rows] == [pytest.approx(1)] * 2
+    assert all(math.isnan(row.r) for row in raters([each for each in ratings if each.clip_id != "c2"]).rows)
+
+
+def test_of_two_raters_nothing_is_fitted():
+    found = raters(study(3, ("reversed",), honest=1, k=2))
+    assert (found.expected, found.flagged) == (0, [])
+    assert math.isnan(found.random)
+    assert all(math.isnan(row.evidence) for row in found.rows)
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_who_answers_at_random_often_and_listens_at_times_is_not_flagged(seed):
+    ratings, rng = study(seed, zeros=0, each=300, k=5, honest=20), np.random.default_rng(seed)
+    made = [
+        replace(r, rating=float(rng.integers(0, 101))) if r.rater_id == "h0" and rng.random() < 0.7 else r
+        for r in ratings
+    ]
+    row = raters(made).rows[0]
+    assert (row.z > 3, row.evidence > 3, row.flags) == (True, True, ())
+
+
+# The formulas of `honest`
+
+
+def test_a_scale_of_few_answers_is_even_where_each_is_given_as_often():
+    steps, even = steps_of(np.arange(0, 101, 10.0))
+    assert steps.tolist() == list(range(STEPS))
+    assert even == pytest.approx(np.full(STEPS, 1 / STEPS))
+    _, fine = steps_of(np.arange(0, 101.0))
+    assert fine[[0, -1]] == pytest.approx(0.05, abs=1e-3)  # half as wide as the others, whose middle is a ten
+
+
+def test_kinds_are_four_whose_shares_are_one_and_random_is_two_of_them():
+    honest = Honest(1.0, 0.3, 0.2, 0.1)
+    assert np.exp(with_shares(np.zeros((4, 1)), honest)).ravel() == pytest.approx([0.7, 0.1, 0.1, 0.1])
+    kinds = np.log([[0.5], [0.1], [0.3], [0.02]])
+    assert evidence_of(kinds) == pytest.approx(np.log((0.1 + 0.3) / 2 / 0.5))
+    assert evidence_of(np.log([[0.1], [0.1], [0.1], [0.4]])) == pytest.approx(np.log(4))
+
+
+def test_an_even_spread_counts_only_where_answers_are_less_related_than_is_expected():
+    spread = np.array([[5.0, 5.0], [0.0, 0.0]])
+    kinds = kinds_of(np.array([2.9, 3.1]), np.array([3.0, 3.0]), spread, Honest(1.0, 0.3, 0.05, 0.02))
+    assert kinds[2, 0] == pytest.approx(kinds[1, 0] + 5)
+    assert kinds[2, 1] == -np.inf
+
+
+def test_who_is_not_trusted_does_not_tell_how_far_honest_answers_spread():
+    rng = np.random.default_rng(0)
+    expected = np.tile(rng.dirichlet(np.ones(STEPS)), (9, 1))
+    counts = np.array([rng.multinomial(40, row) for row in expected]).astype(float)
+    strange = np.zeros((1, STEPS))
+    strange[0, 3] = 40
+    even, known = np.full(STEPS, 1 / STEPS), np.ones(9)
+    alone = spreads(counts, expected, even, known)
+    beside = spreads(np.vstack([counts, strange]), np.vstack([expected, expected[:1]]), even, np.append(known, 0))
+    assert beside[:, :9] == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(
+    ("s", "evenly", "false_flags", "bound"), [(30, 0, 0.03, CERTAIN), (30, 50, 0.03, CERTAIN), (1, 0, 1, 0)]
+)
+def test_the_bound_lies_between_nothing_and_certain_where_honest_raters_do_not_pass_it(s, evenly, false_flags, bound):
+    spread = np.array([np.full(40, float(evenly)), np.zeros(40)])
+    found, passing = bound_of(np.full(40, float(s)), spread, np.ones(40), Honest(1.0, 0.3, 0.05, 0.02), false_flags)
+    assert found == bound
+    assert passing < 0.2 or s == 1  # z above RELATED passes nothing, however evenly the answers are spread
 
 
 def test_ratings_without_a_rater_and_none_at_all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,27 @@ def test_a_setting_that_cannot_be_stops_in_one_line(study, old, new, told):
     assert told in str(caught.value)
     assert "study.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("title", ["Bruit\u00a0: oui ou non\u00a0?", "می\u200cشود", "\U0001f469\u200d\U0001f52c"])
+def test_words_of_any_language_are_words(study, title):
+    found = change(study, "study.toml", 'title = "Listening study"', f'title = "{title}"')
+    assert found.settings.title == title
+
+
+@pytest.mark.parametrize("sign", ["\\u0000", "\\u0085", "\\u2028", "\\u2029"])
+def test_what_breaks_a_line_is_no_title(study, sign):
+    with pytest.raises(ConfigError, match=r"study\.title = .*; expected words, in one line"):
+        change(study, "study.toml", 'title = "Listening study"', f'title = "a{sign}b"')
+
+
+def test_a_study_that_is_over_is_read_without_its_sounds(study):
+    (study.collection / "a.wav").unlink()
+    assert Study.read(study.folder, sounds=False) == study
+    shutil.rmtree(study.collection)
+    assert Study.read(study.folder, sounds=False).pages == study.pages
+    with pytest.raises(DataError, match="no folder"):
+        Study.read(study.folder)
 
 
 def test_defaults_can_be_and_settings_may_be_left_out(study):
@@ -275,6 +297,25 @@ def test_words_that_are_none_are_told(study, text, told):
     (study.folder / "consent.md").write_text(text)
     with pytest.raises(DataError, match=told):
         Study.read(study.folder)
+
+
+def test_a_share_of_nothing_asks_for_no_known_answer(study):
+    found = change(study, "study.toml", "qualify_share = 0.75", "qualify_share = 0.0")
+    told = [str(problem) for problem in found.problems]
+    assert not [each for each in told if "qualification" in each]
+
+
+def test_checks_that_nobody_is_due_are_read_where_they_are_there(study):
+    (study.folder / "study.toml").write_text(
+        (study.folder / "study.toml").read_text().replace("check_every = 1", "check_every = 0")
+    )
+    found = change(study, "study.toml", "qualify = 1", "qualify = 0")
+    assert found.pages == study.pages
+
+
+def test_one_rating_alone_may_be_right(study):
+    found = change(study, "checks.csv", "d.wav,50,", "d.wav,50,50")
+    assert [page.items[0].high for page in found.of_kind("check")] == [50.0, None]
 
 
 def test_pages_without_any_known_answer_are_told(study):

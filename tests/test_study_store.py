@@ -826,6 +826,33 @@ def test_a_store_is_one_study_s_and_a_rehearsal_s_apart(place):
     store.close()
 
 
+def test_a_study_that_was_given_an_id_meanwhile_keeps_its_answers(place):
+    store = Store.open(place)
+    store.claim("")
+    store.claim("one")
+    store.close()
+
+
+def test_nobody_waits_for_ever_nor_not_at_all(place):
+    store = Store.open(place)
+    with store.reading() as connection:
+        databases.wait_for(connection, 0.0)
+        asked = "PRAGMA busy_timeout" if store.is_file else "SHOW lock_timeout"
+        assert connection.exec_driver_sql(asked).scalar() in (1, "1ms")  # 0 is for ever, or at once
+    store.close()
+
+
+def test_a_file_beside_which_answers_lie_is_not_read_without_them(tmp_path):
+    kept, beside = tmp_path / "study.db", tmp_path / "study.db-wal"
+    assert list(databases.ways_to_read(kept, beside)) == []
+    kept.touch()
+    assert list(databases.ways_to_read(kept, beside)) == ["mode=ro", "mode=ro&immutable=1"]
+    beside.touch()
+    assert list(databases.ways_to_read(kept, beside)) == ["mode=ro", "mode=ro&immutable=1"]
+    beside.write_bytes(b"answers")
+    assert list(databases.ways_to_read(kept, beside)) == ["mode=ro"]
+
+
 def test_no_flow_of_another_study_opens_a_store(opened, tmp_path):
     study = a_study(tmp_path)
     Flow(replace(study, chosen={"id": "one"}), opened)

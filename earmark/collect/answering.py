@@ -101,7 +101,7 @@ def keep_heard(connection: Connection, item: Any, told: Heard, duration_s: float
         first = {"item_id": item.item_id, "view": told.view, "number": len(views) + 1}
         connection.execute(_INSERT_HEARD, first | row)
     else:
-        raise RefusedError(f"This page was loaded {MOST_VIEWS} times. Go on in one window.", 429)
+        raise RefusedError(f"This page was loaded {MOST_VIEWS} times. Go on in one window.", 409)
     covered = [view.covered for view in views if view is not own] + [row["covered"]]
     return _keep_share(
         connection, item, share([part for each in covered for part in json.loads(each)], duration_s, left_s)
@@ -135,9 +135,9 @@ def is_kept(connection: Connection, item: Any, key: str) -> bool:
 
 
 def keep_answer(connection: Connection, item: Any, told: GivenAnswer, most_s: float, now: str) -> None:
-    """Adds an answer to the item's history. Raises `RefusedError` 429 where that is full."""
+    """Adds an answer to the item's history. Raises `RefusedError` 409 where that is full."""
     if item.changes >= MOST_CHANGES:
-        raise RefusedError(f"This clip was rated {MOST_CHANGES} times; the last rating stands.", 429)
+        raise RefusedError(f"This clip was rated {MOST_CHANGES} times; the last rating stands.", 409)
     change = item.changes + 1
     rating, rated_s = plain_rating(told.rating), min(told.rated_s, most_s)
     row = {"item_id": item.item_id, "change": change, "key": told.key, "view": told.view, "rating": rating}

@@ -44,7 +44,7 @@ class Progress:
     by_raters: tuple[int, ...]
     """How many pages 0, 1, 2, ... raters have submitted."""
     submitted: int
-    """Pages submitted, over all raters."""
+    """Pages of the pool submitted, over all raters."""
     wanted: int
     """Pages to be submitted: pages × raters a page."""
     ratings: int
@@ -264,7 +264,7 @@ def progress(connection: Connection, study: Study, now: datetime) -> Progress:
         pages=len(tasks),
         full=sum(n for count, n in histogram.items() if count >= asked),
         by_raters=tuple(histogram[count] for count in range(max(histogram, default=0) + 1)),
-        submitted=sum(submitted.values()),
+        submitted=sum(submitted.get(page_id, 0) for page_id in tasks),
         wanted=asked * len(tasks),
         ratings=_count(connection, items.join(answers, LAST).join(given, PAGE), given.c.kind == "task"),
         invites=_count(connection, invites),

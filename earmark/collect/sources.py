@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 GRREL = ("tid", "fid", "fid_group", "rating")
 PLAIN = ("caption_id", "clip_id", "rating")
+ANSWERED = ("rater_id", "page", "caption_id", "clip_id", "given_at")
+"""What tells the answers to one item, and their order, in a study's own table."""
 RATED = ("RELATE", "XACLE")
 """The layouts of `published` whose rows are ratings."""
 RELATE_SPLIT = "in RELATE dataset"
@@ -171,7 +173,7 @@ def _of_study(folder: Path, store: str, unsubmitted: bool) -> Source:
     from earmark.collect.store import Store, store_of
     from earmark.collect.study import Study
 
-    study = Study.read(folder)
+    study = Study.read(folder, sounds=False)
     place = store or store_of(folder)
     if "://" not in str(place) and not Path(place).exists():
         raise DataError(f"{place}: is not there; no answers yet. Run the study, or name its store (--store).")
@@ -335,8 +337,15 @@ def _of_rows(
     path: Path, what: str, rows: Sequence[Row], problems: Sequence[Problem], names: Mapping[str, str]
 ) -> Source:
     """A table of ratings, whose columns are called as a collection's once `names` are translated."""
-    found, faults = [], list(problems)
+    found, faults, lost = [], list(problems), Counter[str]()
+    last = _last(rows)
     for row in rows:
+        if row.cells.get("kind") in ("check", "qualification"):
+            lost[f"of {row.cells['kind']} pages"] += 1
+            continue
+        if last.get(_answered(row.cells), row) is not row:
+            lost["that were changed later"] += 1
+            continue
         cells = {names.get(column, column): cell for column, cell in row.cells.items()}
         cells |= {column: unguarded(cells.get(column, "")) for column in RATING_COLUMNS if column != "rating"}
         blank = [column for column in PLAIN[:2] if is_blank(cells[column])]
@@ -345,7 +354,17 @@ def _of_rows(
         else:
             found.append(_rating(cells))
     kind = told_kind(row.cells for row in rows)
-    return Source(path, what, path.stem, kind, tuple(found), problems=tuple(faults))
+    return Source(path, what, path.stem, kind, tuple(found), left_out=dict(lost), problems=tuple(faults))
+
+
+def _last(rows: Sequence[Row]) -> dict[tuple[str, ...], Row]:
+    """The answers that count of a study's table with all that were given, by what was answered."""
+    told = [row for row in rows if all(column in row.cells for column in ANSWERED)]
+    return {_answered(row.cells): row for row in sorted(told, key=lambda row: row.cells["given_at"])}
+
+
+def _answered(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(cells.get(column, "") for column in ANSWERED[:-1])
 
 
 def _rating(cells: Mapping[str, str]) -> Rating:
@@ -359,5 +378,9 @@ def _rating(cells: Mapping[str, str]) -> Rating:
         float(played) if played else None,
         cells["stratum"],
         float(probability) if probability else None,
-        {column: unguarded(cell) for column, cell in cells.items() if column not in (*RATING_COLUMNS, KIND_COLUMN)},
+        {
+            unguarded(column): unguarded(cell)
+            for column, cell in cells.items()
+            if column not in (*RATING_COLUMNS, KIND_COLUMN)
+        },
     )

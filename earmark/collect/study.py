@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -53,6 +54,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "return_after_h": (0.01, 10_000),
 }
 """Lowest and highest of every number in `[study]`."""
+BREAKING = ("Cc", "Cs", "Zl", "Zp")
+"""What no line holds; other signs that are not seen belong to French (U+00A0), Persian and Hindi (U+200C, U+200D)."""
 
 
 @dataclass(frozen=True)
@@ -143,18 +146,18 @@ class Study:
     """The rows and pages that were left out, and what looks wrong."""
 
     @classmethod
-    def read(cls, folder: Path | str) -> Study:
-        """The study of a folder.
+    def read(cls, folder: Path | str, *, sounds: bool = True) -> Study:
+        """The study of a folder; without `sounds` nobody is to be asked, and whether these are there does not count.
 
         Raises `ConfigError` on a setting that cannot be, `DataError` where a file cannot be read or no task page is
         left. Pages that cannot be asked are in `problems`.
         """
         folder = Path(folder)
         tables = _read_settings(folder)
-        collection = _collection(folder, tables["collection"])
+        collection = _collection(folder, tables["collection"], sounds)
         settings = settings_of(tables["study"], f"{folder / STUDY}: study")
         checks_needed = bool(settings.check_every or settings.qualify)
-        pages = _Pages(folder, collection)
+        pages = _Pages(folder, collection, sounds)
         pages.read(POOL, POOL_COLUMNS)
         if checks_needed or (folder / CHECKS).exists():
             pages.read(CHECKS, CHECK_COLUMNS)
@@ -233,8 +236,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     return tables
 
 
-def _collection(folder: Path, about: dict[str, Any]) -> Path:
-    """The collection's folder; `about` is checked, and a missing name or kind filled in."""
+def _collection(folder: Path, about: dict[str, Any], there: bool) -> Path:
+    """The collection's folder, which must be `there`; `about` is checked, and a missing name or kind filled in."""
     path = folder / STUDY
     for key, value in about.items():
         if key not in ("path", "name", "kind"):
@@ -244,7 +247,7 @@ def _collection(folder: Path, about: dict[str, Any]) -> Path:
     if "path" not in about:
         raise ConfigError(f"{path}: no collection.path; expected the folder that the sounds' paths start from.")
     root = Path(folder.resolve() / about["path"]).resolve()
-    if not root.is_dir():
+    if there and not root.is_dir():
         raise DataError(f"{path}: collection.path = {about['path']!r}: no folder {root}. Correct the path.")
     about.setdefault("name", root.name)
     if about.setdefault("kind", "recorded") not in KINDS:
@@ -272,7 +275,7 @@ def check_settings(settings: Settings, where: str) -> None:
             raise ConfigError(f"{where}.{key} = {value:g}; expected {low:,} to {high:,}.")
     for key in ("title", "low_end", "high_end"):
         value = getattr(settings, key)
-        if is_blank(value) or not value.isprintable():
+        if is_blank(value) or any(unicodedata.category(each) in BREAKING for each in value):
             raise ConfigError(f"{where}.{key} = {value!r}; expected words, in one line.")
     for key in ("completion_url", "failed_url"):
         if value := getattr(settings, key):
@@ -364,8 +367,8 @@ def _best_number(items: Sequence[Item]) -> tuple[float, int]:
 class _Pages:
     """The pages that were read, and what was wrong with the others."""
 
-    def __init__(self, folder: Path, collection: Path) -> None:
-        self.folder, self.collection = folder, collection
+    def __init__(self, folder: Path, collection: Path, sounds: bool) -> None:
+        self.folder, self.collection, self.sounds = folder, collection, sounds
         self.kept: list[Page] = []
         self.problems: list[Problem] = []
         self._ids: dict[str, str] = {}
@@ -433,7 +436,7 @@ class _Pages:
             for seen, column in ((clips, "clip_id"), (sounds, "path")):
                 if (line := seen.setdefault(row.cells[column], row.line)) != row.line:
                     yield row.line, f"{column} {row.cells[column]!r} stands in line {line} already"
-            if not is_file(_sound(self.collection, row.cells["path"])):
+            if self.sounds and not is_file(_sound(self.collection, row.cells["path"])):
                 self._missing += 1
                 yield row.line, self._names.missing(self.collection, row.cells["path"])
 

@@ -36,13 +36,13 @@ StoreOption = Annotated[
 ]
 
 
-def _opened(folder: Path, store: str) -> tuple[Study, Store]:
-    """The study, its problems told, and its store."""
+def _opened(folder: Path, store: str, *, sounds: bool = True) -> tuple[Study, Store]:
+    """The study, its problems told, and its store; without `sounds` it is not to be served."""
     listen.needs_uvicorn()
     from earmark.collect.store import Store, store_of
     from earmark.collect.study import Study
 
-    study = Study.read(folder)
+    study = Study.read(folder, sounds=sounds)
     console.show_problems(study.problems, "problems in the study")
     return study, Store.open(store or store_of(folder))
 
@@ -120,8 +120,7 @@ def _owner_token(folder: Path, given: str | None) -> str:
         return listen.token_for(given, "", "--owner-token")
     place = folder / "owner.token"
     if not place.exists():
-        write_text(place, new_token() + "\n")
-        place.chmod(0o600)
+        write_text(place, new_token() + "\n", mode=0o600)
     token = read_text(place).strip()
     if not listen.TOKEN.fullmatch(token):
         raise DataError(f"{place}: holds no token. Delete it for a new one.")
@@ -177,7 +176,7 @@ def forget(
 
     - `earmark collect forget study 60ab12cd34ef56 --keep-ratings`
     """
-    found, kept = _opened(study, store)
+    found, kept = _opened(study, store, sounds=False)  # whose sounds may be long gone
     from earmark.collect.flow import Flow
 
     with contextlib.closing(kept):
@@ -203,12 +202,14 @@ def rehearse(
     listen.needs_uvicorn()
     with console.progress() as progress:
         progress.starting()
+        from earmark.collect.loudness import playable
         from earmark.collect.rehearse import REHEARSAL, serve_and_rehearse
         from earmark.collect.study import Study
 
         found = Study.read(study)
         if (study / REHEARSAL).exists():
             raise DataError(f"{study / REHEARSAL}: is there already. Delete it to rehearse again.")
+        found, _ = playable(found, progress)  # what cannot be played is in its problems then
         done = serve_and_rehearse(found, raters, seed, lambda done, all_: progress("listening", done, all_))
     console.show_problems(found.problems, "problems in the study")
     console.say(

@@ -9,8 +9,10 @@ anew for every pair. Then, all 95 %:
   its standard error is √2 (1 − ρ) (1 + (k − 1) ρ) / √(k (k − 1) n) for α and √(2 k / (k − 1)) (1 − ρ) / (1 + (k − 1) ρ)
   / √n for ICC(2,k), with ρ = u / (u + r + e) (Donner, "A review of inference procedures for the intraclass correlation
   coefficient", 1986; the second by the delta method). Real answers are not normal, and pairs share captions: so the
-  study's own bootstrap interval is taken, and brought to other n and k by the ratio of these errors. As there, it is of
-  other captions and the same raters: a few raters who differ in leniency make the true one wider, whatever n.
+  study's own bootstrap interval is taken, and brought to other n and k by the ratio of these errors. Of the study n
+  are the pairs of two raters and more, and k (k − 1) is the mean of theirs: a pair of one rater tells nothing of ρ. As
+  there, it is of other captions and the same raters: a few raters who differ in leniency make the true one wider,
+  whatever n.
 
 Numbers are rounded up. What the study does not tell is NaN.
 """
@@ -141,17 +143,20 @@ def pairs_for(found: Agreement, half: float, k: int, measure: str) -> float:
     now = found.alpha_interval if measure == "alpha" else found.icc.average_interval
     if k < 2 or not found.icc.k > 1 or found.units_of_two < 2:
         return np.nan
-    ratio = (now.high - now.low) / 2 / half * _error(found, k, measure) / _error(found, found.icc.k, measure)
+    there = (1 + np.sqrt(1 + 8 * found.pairs / found.units_of_two)) / 2
+    mean_of = found.icc.k if measure == "icc" else there
+    ratio = (now.high - now.low) / 2 / half * _error(found, k, k, measure) / _error(found, there, mean_of, measure)
     return _up(max(found.units_of_two * ratio**2, 2))
 
 
-def _error(found: Agreement, k: float, measure: str) -> float:
-    """√n times the standard error of normal answers, up to a constant factor; see the module."""
+def _error(found: Agreement, k: float, mean_of: float, measure: str) -> float:
+    """√n times the standard error of normal answers, up to a constant factor, of α or of the ICC of a mean of so many
+    raters, from k raters a pair; see the module.
+    """
     whole = found.icc.units + _noise(found)
     one = found.icc.units / whole if whole > 0 else np.nan
-    if measure == "alpha":
-        return float((1 + (k - 1) * one) / np.sqrt(k * (k - 1)))
-    return float(np.sqrt(k / (k - 1)) / (1 + (k - 1) * one))
+    alpha = float((1 + (k - 1) * one) / np.sqrt(k * (k - 1)))
+    return alpha if measure == "alpha" else alpha * mean_of / (1 + (mean_of - 1) * one) ** 2
 
 
 def _noise(found: Agreement) -> float:
