@@ -26,7 +26,8 @@ from earmark.model.embed import embed
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTENERS = 12
-CAPTIONS, RATERS_A_PAGE, PAGES_A_RATER = 24, 2, 16
+CAPTIONS, RATERS_A_PAGE, PAGES_A_RATER = 24, 2, 18
+"""Two pages a rater more than all need: else the last page may be left to someone who has had it."""
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +55,13 @@ def rated(rehearsed, sounds) -> Collection:
 
 def test_all_listeners_come_to_the_end(rehearsed):
     study, done = rehearsed
-    tasks = LISTENERS * PAGES_A_RATER
+    tasks = len(study.of_kind("task")) * RATERS_A_PAGE
+    assert tasks == LISTENERS * (PAGES_A_RATER - 2)
     assert (done.raters, done.failed, done.retried) == (LISTENERS, 0, 0)
     store = Store.open(study.folder / REHEARSAL)
     assert [each.sound_passed for each in Flow(study, store, rehearsal=True).raters()] == [True] * LISTENERS
     store.close()
     assert done.pages >= tasks  # and checks
-    assert len(study.of_kind("task")) * RATERS_A_PAGE == tasks
     assert done.ratings == len(done.kept) == len(set(done.kept))
 
 
