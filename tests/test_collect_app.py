@@ -111,6 +111,7 @@ def test_nothing_that_a_rater_sees_tells_the_clips_or_the_groups(client, study):
         seen.append(answer.text)
         for item in answer.json()["items"]:
             sound = client.get(f"/api/items/{item['id']}/sound")
+            assert sound.headers["cache-control"].startswith("private")  # no cache on the way keeps it
             seen += [str(sound.headers), str(sound.url)]
             hear(client, item)
             seen.append(rate(client, item).text)
@@ -453,6 +454,8 @@ def test_answers_after_the_end_of_the_sound_check_count_nothing():
     late = [sound_check.truth("r", kind, len(wrong) + at) for at, kind in enumerate(sound_check.STAGES)]
     assert sound_check.judge("r", [*wrong, *late]) == sound_check.judge("r", wrong)
     assert not sound_check.judge("r", wrong).passed
+    right = sound_check.judge("r", [sound_check.truth("r", kind, at) for at, kind in enumerate(sound_check.STAGES)])
+    assert (right.passed, right.number) == (True, len(sound_check.STAGES))
 
 
 def test_the_sound_check_is_never_a_dead_end_and_its_outcome_is_kept(client, store, study):

@@ -90,7 +90,7 @@ def test_a_name_is_a_host_alone(study, name):
     assert "expected a host's name alone" in run("serve", study.folder, "--name", name)
 
 
-@pytest.mark.parametrize("token", [b"", b"q7#", b"\xff\xfe\xfd-secret"])
+@pytest.mark.parametrize("token", [b"", b"q7#", b"7letter", b"\xff\xfe\xfd-secret"])
 def test_a_damaged_token_is_not_served_nor_shown(study, token):
     (study.folder / "owner.token").write_bytes(token)
     said = run("serve", study.folder, "--port", "0")
@@ -101,12 +101,17 @@ def test_a_damaged_token_is_not_served_nor_shown(study, token):
 def test_a_served_study_ends_with_all_answers_in_one_file(study):
     command = [sys.executable, "-m", "earmark", "collect", "serve", str(study.folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
-        listeners, owner = (process.stdout.readline().split()[-1] for _ in range(2))
-        assert requests.post(f"{listeners}api/enter", json={"invite": "", "platform": {}}, timeout=30).ok
-        assert requests.get(owner, timeout=30).ok
-        assert requests.get(owner.partition("?")[0], timeout=30).status_code == 401
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) in (0, -signal.SIGTERM)
+        try:
+            listeners, owner = (process.stdout.readline().split()[-1] for _ in range(2))
+            assert requests.post(f"{listeners}api/enter", json={"invite": "", "platform": {}}, timeout=30).ok
+            assert requests.get(owner, timeout=30).ok
+            assert requests.get(owner.partition("?")[0], timeout=30).status_code == 401
+            rebound = requests.get(f"{listeners}api/study", headers={"host": "evil.example"}, timeout=30)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+    assert rebound.status_code == 421  # only this machine's own names are answered
     kept = store_of(study.folder)
     assert (study.folder / "owner.token").stat().st_mode & 0o077 == 0
     left = kept.with_name(kept.name + "-wal")

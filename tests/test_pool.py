@@ -569,6 +569,8 @@ def test_the_command_ends_with_1_where_clips_were_left_out(tmp_path):
         (["--strata", "best=5", "--run", "r"], "'best=5'; expected top, middle or random"),
         (["--strata", "top=-5", "--run", "r"], "'top=-5'; expected"),
         (["--strata", "top=5", "--run", "r", "--similar", "3"], "Leave --similar and --random out"),
+        (["--strata", "top=5", "--run", "r", "--random", "3"], "Leave --similar and --random out"),
+        (["--strata", "top=" + "9" * 5000, "--run", "r"], "expected top, middle or random with a count"),
         (["--set", "rater_a_page=3"], "did you mean 'raters_a_page'?"),
         (["--set", "qualify=1000"], "qualify = 1000; expected 0 to 100"),
         (["--encoder", "no-such-model"], "--encoder"),

@@ -3,9 +3,9 @@
 The order: qualification pages, then task pages with a check page after every `check_every` of them, or one task page
 earlier by chance, so that nobody can count to the next. A page is never given twice to one rater. Task pages that
 fewest raters have go first, and none goes to more than `raters_a_page`; one that was given long ago and never submitted
-counts as not given. Check and qualification pages that were given least go first, so that different raters get
-different ones. Ties and the order of a page's items are random, from the system's source of randomness, and what was
-given is recorded as it was given.
+counts as not given (whoever comes back to it then makes one more). Check and qualification pages that were given least
+go first, so that different raters get different ones. Ties and the order of a page's items are random, from the
+system's source of randomness, and what was given is recorded as it was given.
 """
 
 from __future__ import annotations

@@ -213,13 +213,13 @@ def counting(
     given: Sequence[GivenRating], rows: Sequence[RaterRow], *, unsubmitted: bool = False
 ) -> tuple[list[GivenRating], dict[str, int]]:
     """The answers that count, and how many were left out, by why."""
-    failed = {row.rater_id for row in rows if row.qualified is False}
+    unqualified = {row.rater_id for row in rows if row.qualified is False}
     lost: Counter[str] = Counter()
     found = []
     for each in given:
         if each.kind != "task":
             lost[f"of {each.kind} pages"] += 1
-        elif each.rater_id in failed:
+        elif each.rater_id in unqualified:
             lost["of raters who did not pass the qualification"] += 1
         elif not each.submitted and not unsubmitted:
             lost["of pages that were not submitted"] += 1

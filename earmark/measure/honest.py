@@ -58,7 +58,6 @@ class Table(NamedTuple):
     """Answers in steps, with how much each counts."""
 
     units: Ints
-    raters: Ints
     steps: Ints
     weights: Floats
     of_step: Floats

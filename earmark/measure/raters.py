@@ -240,7 +240,7 @@ class _Judged:
         answers = self.answers
         weights = np.maximum(trust, 1e-3)[answers.raters]
         of_step = np.bincount(steps, weights, minlength=STEPS)
-        table = Table(answers.units, answers.raters, steps, weights, of_step / of_step.sum())
+        table = Table(answers.units, steps, weights, of_step / of_step.sum())
         units = len(answers.captions)
         count = int(np.clip(len(steps) // (8 * STEPS), 2, CLASSES))
         found = classes_of(table, units, count, kind)
