@@ -474,8 +474,7 @@ def test_what_could_not_be_sent_is_sent_when_the_study_is_opened_again(page, pla
     page.get_by_text("Not saved: no connection.").first.wait_for()
     slider(page, 1).fill("83")
     row(page, 1).get_by_text("Rated 83. Not saved yet.").wait_for()
-    page.goto("about:blank")  # a closed laptop: what is sent then may come in any order, so only the last one is
-    assert ratings(plain) == []
+    page.goto("about:blank")  # a closed laptop: what is sent then, past the page, may come or not; only the last one is
     page.unroute("**/rating")
     page.goto("/")
     saved(page, 1, 83)

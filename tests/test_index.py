@@ -1020,7 +1020,7 @@ def test_the_command_tells_what_it_did_and_ends_with_1_where_something_was_left_
     assert (told["files"], told["reworded"], told["indexed"]) == (1, 1, 0)  # its folder's name is a word now
     assert told["passed_over"] == {".txt": 1}
     assert [Path(each["where"]).name for each in told["left_out"]] == ["bad\\x1b[31m.wav"]
-    assert "1 files or folders were left out" in done.stderr
+    assert "1 file or folder was left out" in done.stderr
     assert "\x1b" not in done.stderr
     done = command("--to", "index", "--forget", tmp_path, "--forget", tmp_path / "-y.wav", cwd=tmp_path)
     assert done.stdout.splitlines() == ["index: 1 removed", f"0 files in 0 windows, by {run}"]
