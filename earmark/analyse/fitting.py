@@ -69,14 +69,11 @@ def _to_fit_on(
     held = {c.caption_id for c in captions if split is None and splits[c.clip_id] == HELD} - trained
     left = [caption for caption in captions if caption.caption_id not in trained | held]
     if not left:
+        held_out = f"fit on {HELD} (--split {HELD}), which then tests nothing"
         raise DataError(
             f"{where}: no rated caption to fit on; found {len(captions):,}, of which {len(trained):,} trained the run "
             f"and {len(held):,} are of {HELD}, which is kept for tests. Rate others, "
-            + (
-                f"or fit on {HELD} (--split {HELD}), which then tests nothing."
-                if held
-                else "or keep a split from training."
-            )
+            f"or {held_out if held else 'keep a split from training'}."
         )
     notes = []
     if trained:
