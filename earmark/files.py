@@ -226,10 +226,26 @@ def folder_alone(folder: Path, busy: EarmarkError) -> Iterator[None]:
 def writing_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` to fill; it takes the place of `path` when the block ends without an error.
 
-    What a killed process left of a folder of that name is removed. Raises `DataError` where `path` is there and not an
-    empty folder, or nothing can be written there.
+    Raises `DataError` where `path` is there and not an empty folder, or nothing can be written there.
     """
     check_new_folder(path)
+    with folder_aside(path) as aside:
+        try:
+            yield aside
+            aside.chmod(0o777 & ~umask())
+            aside.replace(path)
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be written ({error.strerror or error}). Make room, or name another place."
+            ) from error
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path` to work in, gone when the block ends.
+
+    What a killed process left of one for that name is removed. Raises `DataError` where none can be made.
+    """
     try:
         aside = Path(tempfile.mkdtemp(prefix=_prefix(path), suffix=PART, dir=path.parent))
     except OSError as error:
@@ -237,12 +253,6 @@ def writing_folder(path: Path) -> Iterator[Path]:
     held = _held(aside)
     try:
         yield aside
-        aside.chmod(0o777 & ~umask())
-        aside.replace(path)
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror or error}). Make room, or name another place."
-        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         _let_go(held)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError
-from earmark.files import read_table, read_text, write_table, write_text, writing, writing_folder
+from earmark.files import folder_aside, read_table, read_text, write_table, write_text, writing, writing_folder
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
@@ -175,7 +175,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-@pytest.mark.parametrize("write", [writing, writing_folder])
+@pytest.mark.parametrize("write", [writing, writing_folder, folder_aside])
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path, write) -> None:
     code = f"""
 import sys, time

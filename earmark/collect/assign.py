@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from earmark.collect.answering import LAST, PAGE, enough
+from earmark.collect.store import is_right
 from earmark.collect.study import Page, Settings, Study
 from earmark.collect.tables import answers, given, items, raters
 from earmark.measure.raters import failed
@@ -217,17 +218,13 @@ class _Turn:
 
 def right_and_asked(connection: Connection, rater_id: str, kind: str) -> tuple[int, int]:
     """How many known answers on the rater's submitted pages of that kind were right, and how many there were."""
-    known = or_(items.c.low.is_not(None), items.c.high.is_not(None))
-    right = and_(
-        or_(items.c.low.is_(None), answers.c.rating >= items.c.low),
-        or_(items.c.high.is_(None), answers.c.rating <= items.c.high),
-    )
     found = connection.execute(
-        select(func.count().filter(right), func.count())
+        select(answers.c.rating, items.c.low, items.c.high)
         .select_from(items.join(answers, LAST).join(given, PAGE))
-        .where(items.c.rater_id == rater_id, given.c.kind == kind, given.c.submitted_at.is_not(None), known)
-    ).one()
-    return found[0], found[1]
+        .where(items.c.rater_id == rater_id, given.c.kind == kind, given.c.submitted_at.is_not(None))
+    )
+    known = [right for row in found if (right := is_right(*row)) is not None]
+    return sum(known), len(known)
 
 
 def new_code() -> str:

@@ -26,7 +26,8 @@ from earmark.collect.answering import (
 )
 from earmark.collect.assign import advance, missing, open_page, time_text
 from earmark.collect.entry import Entry, hashed
-from earmark.collect.overview import Forgotten, Progress, RaterRow, forget, given_ratings, progress, rater_rows
+from earmark.collect.forget import Forgotten, forget
+from earmark.collect.overview import Progress, RaterRow, given_ratings, progress, rater_rows
 from earmark.collect.reported import (
     TOLERANCE_S,
     GivenAnswer,

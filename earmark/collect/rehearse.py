@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from earmark.data.collection import Collection
 from earmark.data.scenes import overlap, read_events, read_said
 from earmark.data.soundscapes import Rater, raters
 from earmark.errors import DataError
+from earmark.files import folder_aside
 from earmark.web.listen import beside
 
 REHEARSAL = "rehearsal.db"
@@ -256,8 +256,8 @@ def serve_and_rehearse(
     """
     most = study.settings.most_raters
     settings = dataclasses.replace(study.settings, entry="open", most_raters=max(most, count) if most else 0)
-    with tempfile.TemporaryDirectory(prefix=".earmark-", suffix=".part", dir=study.folder) as aside:
-        place = Path(aside) / REHEARSAL
+    with folder_aside(study.folder / REHEARSAL) as aside:
+        place = aside / REHEARSAL
         done = _rehearsed(dataclasses.replace(study, settings=settings), place, count, seed, progress)
         place.rename(study.folder / REHEARSAL)
     return done

@@ -114,9 +114,14 @@ class GivenRating:
     @property
     def right(self) -> bool | None:
         """Whether it is the known answer; None where any answer is right."""
-        if self.low is None and self.high is None:
-            return None
-        return (self.low is None or self.rating >= self.low) and (self.high is None or self.rating <= self.high)
+        return is_right(self.rating, self.low, self.high)
+
+
+def is_right(rating: float, low: float | None, high: float | None) -> bool | None:
+    """Whether a rating lies within a known answer, ends included; None where that has no end."""
+    if low is None and high is None:
+        return None
+    return (low is None or rating >= low) and (high is None or rating <= high)
 
 
 class Store:

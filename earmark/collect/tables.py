@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, ForeignKey, Integer, MetaData, Table, Text
+from typing import Any
+
+from sqlalchemy import Column, Connection, Float, ForeignKey, Integer, MetaData, Table, Text, func, select
 
 TABLES = MetaData()
 """As `migrations` makes them (a test compares the two)."""
@@ -104,3 +106,8 @@ answers = Table(
     Column("rated_s", Float, nullable=False),
     Column("given_at", Text, nullable=False),
 )
+
+
+def count_of(connection: Connection, table: Any, *where: Any) -> int:
+    """How many rows of a table, or of tables that are joined, there are for which all of `where` holds."""
+    return int(connection.execute(select(func.count()).select_from(table).where(*where)).scalar_one())
