@@ -83,7 +83,9 @@ def test_recall_is_the_share_of_the_exact_ten(tmp_path, monkeypatch):
 
 def test_filters_are_wide_and_narrow(tmp_path):
     at = made(tmp_path / "index", many(600)).view()
-    shares = [at.searched(ranking.condition(filters)) / 600 for filters in some_filters(at).values()]
+    named = some_filters(at)
+    assert list(named)[:2] == ["no filter", "a wide filter (--longest 15)"]
+    shares = [at.searched(ranking.condition(filters)) / 600 for filters in named.values()]
     assert shares[0] == 1.0
     assert shares[1] == pytest.approx(0.5, abs=0.1)
     assert 0 < shares[2] < 0.06

@@ -146,8 +146,17 @@ def some_filters(at: View) -> dict[str, Filters]:
     for name, wanted in (("a wide filter", WIDE), ("a narrow filter", NARROW)):
         share, nearest = min(shares, key=lambda each: abs(np.log((each[0] + 1e-9) / wanted)))
         if 0 < share < 1:
-            named[f"{name} ({condition(nearest)})"] = nearest
+            named[f"{name} ({_in_words(nearest)})"] = nearest
     return named
+
+
+def _in_words(filters: Filters) -> str:
+    """The filters as options of `earmark search`, seconds rounded."""
+    told = [f"--shortest {filters.shortest_s:.3g}"] if filters.shortest_s is not None else []
+    told += [f"--longest {filters.longest_s:.3g}"] if filters.longest_s is not None else []
+    told += [f"--folder {filters.folder}"] if filters.folder else []
+    told += [f"--rate {rate}" for rate in filters.rates] + [f"--channels {count}" for count in filters.channels]
+    return " ".join(told)
 
 
 def _share(rows: pa.Table, filters: Filters) -> float:
