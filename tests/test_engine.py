@@ -665,10 +665,16 @@ def test_listed_gives_rows_scores_and_all_files(listed):
         all_.nearest(asked, "", 5, [last]).scores[last]
     )
     ids = [f"{number:032x}" for number in (3, 5)]
-    for mine, his in ((some.rows(ids), all_.rows(ids)),):
-        assert sorted(mine[0]["shown"].to_pylist()) == sorted(his[0]["shown"].to_pylist())
-        assert sorted(mine[1][:, 0].tolist()) == sorted(his[1][:, 0].tolist())
-    assert some.prints(ids) == all_.prints(ids) == dict.fromkeys(ids, b"")
+    mine, his = some.rows(ids), all_.rows(ids)
+    by_id = [("file_id", "ascending")]
+    assert mine.files.sort_by(by_id).equals(his.files.sort_by(by_id))
+    by_window = [*by_id, ("window", "ascending")]
+    assert mine.windows.sort_by(by_window).equals(his.windows.sort_by(by_window))
+    assert sorted(mine.vectors[:, 0].tolist()) == sorted(his.vectors[:, 0].tolist())
+    for at, rows in ((some, mine), (all_, his)):
+        assert at.prints(rows.files["_rowid"].to_pylist()) == dict.fromkeys(ids, b"")
+        assert at.rows(["nothing"]).files.num_rows == 0
+        assert at.prints([]) == {}
 
 
 def test_partitions_are_made_anew_when_the_index_has_outgrown_them(tmp_path, monkeypatch):

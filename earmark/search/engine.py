@@ -144,10 +144,10 @@ class Engine:
 
     def vector_of_hit(self, file_id: str, start_s: float) -> Vector:
         """The unit vector [dim] of the file's window that starts nearest to `start_s`."""
-        rows, vectors = self.view().rows([file_id])
-        if not rows.num_rows:
+        _, windows, vectors = self.view().rows([file_id])
+        if not windows.num_rows:
             raise self._not_there(file_id)
-        vector: Vector = vectors[int(np.argmin(np.abs(rows["start_s"].to_numpy() - start_s)))]
+        vector: Vector = vectors[int(np.argmin(np.abs(windows["start_s"].to_numpy() - start_s)))]
         return vector
 
     # The version of the index that is asked
@@ -237,7 +237,7 @@ class Engine:
         ids, found, hits = list(scores), list[Candidate](), list[Hit]()
         while len(hits) < files and len(found) < len(ids):
             some = ids[len(found) : len(found) + files - len(hits) + (SPARE if fold_copies else 0)]
-            found += candidates(*at.rows(some), asked, {each: scores[each] for each in some}, named)
+            found += candidates(at.rows(some), asked, {each: scores[each] for each in some}, named)
             hits = fold(found, at.prints) if fold_copies else [each.hit for each in found]
         return hits[:files]
 
@@ -251,11 +251,11 @@ class Engine:
 
     def file(self, file_id: str) -> Hit:
         """A file's facts by its id. Raises `DataError` where it is not there."""
-        rows, vectors = self.view().rows([file_id])
-        if not rows.num_rows:
+        rows = self.view().rows([file_id])
+        if not rows.files.num_rows:
             raise self._not_there(file_id)
         nothing = Wanted(np.zeros(self.store.about.dim, np.float32))
-        return candidates(rows, vectors, nothing, {file_id: 0.0}, set())[0].hit
+        return candidates(rows, nothing, {file_id: 0.0}, set())[0].hit
 
     def _not_there(self, file_id: str) -> DataError:
         return DataError(f"{self.store.folder}: no file {file_id[:40]!r} is indexed any more. Search again.")

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earmark.search.copies import as_long, folded
-from earmark.search.nearest import Wanted
+from earmark.search.nearest import Rows, Wanted
 from earmark.search.query import Hit, Region, Vector
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 OTHERS = 4
 """Regions of a file shown beside its best."""
@@ -33,32 +30,28 @@ class Candidate(NamedTuple):
     hit: Hit
     first: Vector
     """Of its first window, [dim]."""
-    print: bytes | None
-    """What it is known by, where that was read already."""
+    row: int
+    """Which row of the index that is."""
 
 
-def candidates(
-    rows: pa.Table, vectors: Vector, wanted: Wanted, scores: Mapping[str, float], named: set[str]
-) -> list[Candidate]:
-    """The files as hits, in the order of `scores`; `rows` and `vectors` [window, dim] are those of their windows."""
-    ids = rows["file_id"].to_pylist()
+def candidates(rows: Rows, wanted: Wanted, scores: Mapping[str, float], named: set[str]) -> list[Candidate]:
+    """The files as hits, in the order of `scores`."""
+    facts = {each["file_id"]: each for each in rows.files.to_pylist()}
     places: dict[str, list[int]] = {}
-    for place, file_id in enumerate(ids):
+    for place, file_id in enumerate(rows.windows["file_id"].to_pylist()):
         places.setdefault(file_id, []).append(place)
-    spans = np.stack([rows["start_s"].to_numpy(), rows["end_s"].to_numpy()], axis=1)
-    windows = rows["window"].to_numpy()
-    ranks, cosines = wanted.scores(vectors), vectors @ wanted.towards
+    spans = np.stack([rows.windows["start_s"].to_numpy(), rows.windows["end_s"].to_numpy()], axis=1)
+    windows = rows.windows["window"].to_numpy()
+    ranks, cosines = wanted.scores(rows.vectors), rows.vectors @ wanted.towards
     found = []
     for file_id, score in scores.items():
-        if file_id not in places:
+        if file_id not in facts:
             continue
         own = np.array(places[file_id])
         first = int(own[np.argmin(windows[own])])
         own = own[np.argsort(-ranks[own], kind="stable")]
-        regions = _apart(spans[own], cosines[own])
-        facts = rows.slice(first, 1).to_pylist()[0]
-        hit = _hit(facts, regions, score, file_id in named)
-        found.append(Candidate(hit, vectors[first], facts.get("print")))
+        hit = _hit(facts[file_id], _apart(spans[own], cosines[own]), score, file_id in named)
+        found.append(Candidate(hit, rows.vectors[first], facts[file_id]["_rowid"]))
     return found
 
 
@@ -91,7 +84,7 @@ def _apart(spans: NDArray[np.float64], cosines: Vector) -> list[Region]:
     return kept
 
 
-def fold(found: Sequence[Candidate], prints_of: Callable[[Sequence[str]], Mapping[str, bytes]]) -> list[Hit]:
+def fold(found: Sequence[Candidate], prints_of: Callable[[Sequence[int]], Mapping[str, bytes]]) -> list[Hit]:
     """The hits in order, near-duplicates behind the first of them.
 
     Only files whose first windows are near each other are compared by their prints, which are read for them alone.
@@ -99,10 +92,7 @@ def fold(found: Sequence[Candidate], prints_of: Callable[[Sequence[str]], Mappin
     if not found:
         return []
     near = _may_be_copies(found)
-    prints = {each.hit.file_id: each.print for each in found if each.print is not None}
-    some = [found[place].hit.file_id for place in np.flatnonzero(near.any(axis=1)).tolist()]
-    if missing := [each for each in some if each not in prints]:
-        prints |= prints_of(missing)
+    prints = prints_of([found[place].row for place in np.flatnonzero(near.any(axis=1)).tolist()])
     kept: dict[int, Hit] = {}
     for place, each in enumerate(found):
         for earlier in np.flatnonzero(near[place, :place]).tolist():

@@ -23,26 +23,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lancedb.table import Table
 
-FACTS = [
-    "file_id",
-    "window",
-    "path",
-    "shown",
-    "start_s",
-    "end_s",
-    "duration_s",
-    "rate",
-    "channels",
-    "content",
-    "words",
-    "tags",
-]
-"""What a hit is made of, beside the vectors."""
+SPANS = ["file_id", "window", "start_s", "end_s"]
+"""What is told of a window, beside its vector."""
+FACTS = ["file_id", "path", "shown", "duration_s", "rate", "channels", "content", "words", "tags"]
+"""What is told of a file."""
 SAMPLE = 4096
 """Windows by which it is told how far a vector tells the index's windows apart."""
 NOT_AT_ALL = -np.inf
 """The score of a window that sounds more like what is excluded."""
-MORE_PROBES = 0.7
+MORE_PROBES = 0.6
 """Of the share of files that pass the filters, the power by which there are more probes."""
 CONDITIONS = 64
 """Filters whose files are kept at hand."""
@@ -109,6 +98,17 @@ class Near(NamedTuple):
     """Of these, and of others that were asked about: their best windows'."""
 
 
+class Rows(NamedTuple):
+    """What an index holds of some files."""
+
+    files: pa.Table
+    """`FACTS`, a row a file; `_rowid` is that of its first window."""
+    windows: pa.Table
+    """`SPANS`, a row a window of these files."""
+    vectors: Vector
+    """[window, dim]."""
+
+
 class View(ABC):
     """One version of the table `windows`."""
 
@@ -135,12 +135,15 @@ class View(ABC):
         """Files that pass the condition."""
 
     @abstractmethod
-    def rows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """The facts of all windows of these files, with prints where they cost no further look, and vectors."""
+    def rows(self, file_ids: Sequence[str]) -> Rows:
+        """The facts of these files, and all their windows."""
 
-    @abstractmethod
-    def prints(self, file_ids: Sequence[str]) -> dict[str, bytes]:
-        """What these files are known by (`search/copies.py`)."""
+    def prints(self, firsts: Sequence[int]) -> dict[str, bytes]:
+        """What files are known by (`search/copies.py`), by id; asked for by `_rowid`."""
+        if not firsts:
+            return {}
+        rows = self.table.take_row_ids(list(firsts)).select(["file_id", "print"]).to_arrow()
+        return dict(zip(rows["file_id"].to_pylist(), rows["print"].to_pylist(), strict=True))
 
 
 def view(table: Table) -> View:
@@ -198,25 +201,21 @@ class Held(View):
         stretches = [self._order[self._starts[place] : self._starts[place + 1]] for place in places]
         return np.concatenate([np.zeros(0, np.int64), *stretches])
 
-    def rows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """The facts of all windows of these files, and the windows' vectors [window, dim]."""
+    def rows(self, file_ids: Sequence[str]) -> Rows:
+        """The facts of these files, and all their windows."""
         places = self._places(file_ids)
-        return self.facts.take(places), self.vectors[places]
-
-    def prints(self, file_ids: Sequence[str]) -> dict[str, bytes]:
-        """What these files are known by."""
-        facts = self.facts.take(self._places(file_ids))
-        firsts = facts.filter(_first(facts))["_rowid"].to_pylist()
-        return _as_dict(self.table.take_row_ids(firsts).select(["file_id", "print"]).to_arrow()) if firsts else {}
+        rows = self.facts.take(places)
+        return Rows(rows.filter(_first(rows)).select([*FACTS, "_rowid"]), rows.select(SPANS), self.vectors[places])
 
 
 def _read(table: Table) -> tuple[Vector, pa.Table]:
-    """The vectors [window, dim], and the facts, of all windows."""
+    """The vectors [window, dim], and facts and spans, of all windows."""
     import pyarrow as pa
 
     dim = table.schema.field("vector").type.list_size
     vectors = np.empty((table.count_rows(), dim), np.float32)
-    asked = table.search().select([*FACTS, "vector"]).with_row_id(True).limit(None)
+    columns = [*dict.fromkeys([*FACTS, *SPANS])]
+    asked = table.search().select([*columns, "vector"]).with_row_id(True).limit(None)
     parts, at = [], 0
     for batch in asked.to_batches(8192):
         some = vectors_of(batch)
@@ -224,7 +223,7 @@ def _read(table: Table) -> tuple[Vector, pa.Table]:
         at += len(some)
         parts.append(batch.drop_columns(["vector"]))
     if not parts:
-        empty = table.schema.empty_table().select(FACTS)
+        empty = table.schema.empty_table().select(columns)
         return vectors, empty.append_column("_rowid", pa.array([], pa.uint64()))
     return vectors, pa.Table.from_batches(parts).combine_chunks()
 
@@ -234,10 +233,6 @@ def _first(rows: pa.Table) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.equal(rows["window"], 0)
-
-
-def _as_dict(rows: pa.Table) -> dict[str, bytes]:
-    return dict(zip(rows["file_id"].to_pylist(), rows["print"].to_pylist(), strict=True))
 
 
 class Listed(View):
@@ -270,8 +265,8 @@ class Listed(View):
         order = sorted((each for each in found if found[each] > NOT_AT_ALL), key=lambda each: -found[each])[:files]
         missing = [each for each in also if each not in found][: self.also_at_most]
         if missing and wanted.away is not None:
-            rows, vectors = self.rows(missing)
-            _keep_best(found, zip(rows["file_id"].to_pylist(), wanted.scores(vectors).tolist(), strict=True))
+            windows, vectors = self._windows(missing)
+            _keep_best(found, zip(windows["file_id"].to_pylist(), wanted.scores(vectors).tolist(), strict=True))
         return Near(order, found)
 
     def _along(
@@ -303,16 +298,19 @@ class Listed(View):
         """Files that pass the condition."""
         return self._count(where)
 
-    def rows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """The facts of all windows of these files, prints among them, and the windows' vectors [window, dim]."""
-        asked = self.table.search().where(one_of("file_id", file_ids)).select([*FACTS, "print", "vector"]).limit(None)
-        found = asked.to_arrow()
-        return found.drop_columns(["vector"]), vectors_of(found)
+    def rows(self, file_ids: Sequence[str]) -> Rows:
+        """The facts of these files, and all their windows."""
+        windows, vectors = self._windows(file_ids)
+        firsts = windows.filter(_first(windows))["_rowid"].to_pylist()
+        # facts are read once a file: a column of a row costs as much as its vector
+        files = self.table.take_row_ids(firsts).select([*FACTS, "_rowid"]).to_arrow()
+        return Rows(files, windows.select(SPANS), vectors)
 
-    def prints(self, file_ids: Sequence[str]) -> dict[str, bytes]:
-        """What these files are known by."""
-        where = both("window = 0", one_of("file_id", file_ids))
-        return _as_dict(self.table.search().where(where).select(["file_id", "print"]).limit(None).to_arrow())
+    def _windows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
+        """All windows of these files, with `_rowid`, and their vectors [window, dim]."""
+        asked = self.table.search().where(one_of("file_id", file_ids)).select([*SPANS, "vector"])
+        found = asked.with_row_id(True).limit(None).to_arrow()
+        return found.drop_columns(["vector"]), vectors_of(found)
 
 
 def vectors_of(rows: pa.Table | pa.RecordBatch) -> Vector:
