@@ -31,7 +31,7 @@ SAMPLE = 4096
 """Windows by which it is told how far a vector tells the index's windows apart."""
 NOT_AT_ALL = -np.inf
 """The score of a window that sounds more like what is excluded."""
-MORE_PROBES = 0.6
+MORE_PROBES = 0.7
 """Of the share of files that pass the filters, the power by which there are more probes."""
 CONDITIONS = 64
 """Filters whose files are kept at hand."""
