@@ -294,7 +294,8 @@ def answers(engine: Engine) -> Found:
     for name, more in kinds.items():
         yield f"{name}, ms", milliseconds(lambda text: engine.search(Query(text, **more)))  # noqa: B023
     if at.exact:
-        yield "the product alone, ms", milliseconds(lambda text: at.vectors @ engine.vector_of_words(text))
+        vectors = at.vectors(np.arange(at.count))
+        yield "the product alone, ms", milliseconds(lambda text: vectors @ engine.vector_of_words(text))
     yield "resident memory at most, MB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -427,7 +427,8 @@ def test_a_file_that_a_kill_left_among_those_left_out_is_taken_off_that_list(ind
 
 @pytest.mark.parametrize("lost", ["all", "a file"])
 def test_lost_indices_are_made_again(index, sounds, lost):
-    from earmark.search.ranking import keyword_tiers
+    from earmark.search.keywords import keyword_tiers
+    from earmark.search.nearest import view
 
     folder = index / "windows.lance" / "_indices"
     if lost == "all":
@@ -435,9 +436,7 @@ def test_lost_indices_are_made_again(index, sounds, lost):
     else:
         max(folder.rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0).unlink()
     assert build([], index).unchanged == 3
-    assert list(keyword_tiers(Store.open(index).windows, "rain", "", 9, within=False)[0]) == [
-        ids_of(index)["a/rain.wav"]
-    ]
+    assert list(keyword_tiers(view(Store.open(index).windows), "rain", "", 9)[0]) == [ids_of(index)["a/rain.wav"]]
 
 
 @pytest.mark.parametrize(

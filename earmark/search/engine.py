@@ -23,7 +23,8 @@ from earmark.data.rows import is_blank
 from earmark.errors import DataError, EarmarkError, in_short
 from earmark.search import embedder, ranking
 from earmark.search.hits import Candidate, candidates, fold
-from earmark.search.nearest import NOT_AT_ALL, View, Wanted, view, wanted
+from earmark.search.keywords import carrying, keyword_tiers
+from earmark.search.nearest import NOT_AT_ALL, File, View, Wanted, view, wanted
 from earmark.search.query import Answer, Hit, Query, Vector
 from earmark.search.store import ABOUT, WINDOWS, AwayError, Store, check_there, connected
 from earmark.search.windows import cut
@@ -144,10 +145,8 @@ class Engine:
 
     def vector_of_hit(self, file_id: str, start_s: float) -> Vector:
         """The unit vector [dim] of the file's window that starts nearest to `start_s`."""
-        _, windows, vectors = self.view().rows([file_id])
-        if not windows.num_rows:
-            raise self._not_there(file_id)
-        vector: Vector = vectors[int(np.argmin(np.abs(windows["start_s"].to_numpy() - start_s)))]
+        file = self._file(file_id)
+        vector: Vector = file.vectors[int(np.argmin(np.abs(file.spans[:, 0] - start_s)))]
         return vector
 
     # The version of the index that is asked
@@ -227,8 +226,8 @@ class Engine:
             return [], set()
         tiers = []
         if query.words:
-            tiers = ranking.keyword_tiers(at.table, query.words, where, most, within=at.exact)
-        return tiers, ranking.holding(at.table, query.without, where) if query.without else set()
+            tiers = keyword_tiers(at, query.words, where, most)
+        return tiers, carrying(at, query.without, where) if query.without else set()
 
     def _hits(
         self, at: View, asked: Wanted, scores: dict[str, float], named: set[str], files: int, *, fold_copies: bool
@@ -237,7 +236,7 @@ class Engine:
         ids, found, hits = list(scores), list[Candidate](), list[Hit]()
         while len(hits) < files and len(found) < len(ids):
             some = ids[len(found) : len(found) + files - len(hits) + (SPARE if fold_copies else 0)]
-            found += candidates(at.rows(some), asked, {each: scores[each] for each in some}, named)
+            found += candidates(at.files(some), asked, scores, named)
             hits = fold(found, at.prints) if fold_copies else [each.hit for each in found]
         return hits[:files]
 
@@ -251,14 +250,15 @@ class Engine:
 
     def file(self, file_id: str) -> Hit:
         """A file's facts by its id. Raises `DataError` where it is not there."""
-        rows = self.view().rows([file_id])
-        if not rows.files.num_rows:
-            raise self._not_there(file_id)
         nothing = Wanted(np.zeros(self.store.about.dim, np.float32))
-        return candidates(rows, nothing, {file_id: 0.0}, set())[0].hit
+        return candidates([self._file(file_id)], nothing, {file_id: 0.0}, set())[0].hit
 
-    def _not_there(self, file_id: str) -> DataError:
-        return DataError(f"{self.store.folder}: no file {file_id[:40]!r} is indexed any more. Search again.")
+    def _file(self, file_id: str) -> File:
+        """Raises `DataError` where it is not there."""
+        files = self.view().files([file_id])
+        if not files:
+            raise DataError(f"{self.store.folder}: no file {file_id[:40]!r} is indexed any more. Search again.")
+        return files[0]
 
 
 def _carriers(keywords: Future[Keywords]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.search.copies import as_long, folded
-from earmark.search.nearest import Rows, Wanted
+from earmark.search.nearest import File, Wanted
 from earmark.search.query import Hit, Region, Vector
 
 OTHERS = 4
@@ -34,24 +34,15 @@ class Candidate(NamedTuple):
     """Which row of the index that is."""
 
 
-def candidates(rows: Rows, wanted: Wanted, scores: Mapping[str, float], named: set[str]) -> list[Candidate]:
-    """The files as hits, in the order of `scores`."""
-    facts = {each["file_id"]: each for each in rows.files.to_pylist()}
-    places: dict[str, list[int]] = {}
-    for place, file_id in enumerate(rows.windows["file_id"].to_pylist()):
-        places.setdefault(file_id, []).append(place)
-    spans = np.stack([rows.windows["start_s"].to_numpy(), rows.windows["end_s"].to_numpy()], axis=1)
-    windows = rows.windows["window"].to_numpy()
-    ranks, cosines = wanted.scores(rows.vectors), rows.vectors @ wanted.towards
+def candidates(files: Sequence[File], wanted: Wanted, scores: Mapping[str, float], named: set[str]) -> list[Candidate]:
+    """The files as hits, with their scores by id."""
     found = []
-    for file_id, score in scores.items():
-        if file_id not in facts:
-            continue
-        own = np.array(places[file_id])
-        first = int(own[np.argmin(windows[own])])
-        own = own[np.argsort(-ranks[own], kind="stable")]
-        hit = _hit(facts[file_id], _apart(spans[own], cosines[own]), score, file_id in named)
-        found.append(Candidate(hit, rows.vectors[first], facts[file_id]["_rowid"]))
+    for each in files:
+        file_id = each.facts["file_id"]
+        order = np.argsort(-wanted.scores(each.vectors), kind="stable")
+        regions = _apart(each.spans[order], (each.vectors @ wanted.towards)[order])
+        hit = _hit(each.facts, regions, scores[file_id], file_id in named)
+        found.append(Candidate(hit, each.vectors[0], each.row))
     return found
 
 

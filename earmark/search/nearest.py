@@ -1,7 +1,8 @@
 """The files nearest to what is wanted, in one version of an index: all windows looked at, or found by IVF_SQ.
 
 `Held` keeps the vectors in memory, and one product ranks all windows; `Listed` leaves them on disk to LanceDB. Both
-answer by file: a file is as near as its best window.
+answer by file: a file is as near as its best window. Whatever else is told of files and windows either keeps in memory:
+from disk each column costs as much as the vectors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from earmark.search.query import Vector
 from earmark.search.ranking import EXACT_BELOW, both, has_keywords, partitions
-from earmark.search.store import one_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,30 +98,47 @@ class Near(NamedTuple):
     """Of these, and of others that were asked about: their best windows'."""
 
 
-class Rows(NamedTuple):
-    """What an index holds of some files."""
+class File(NamedTuple):
+    """What an index holds of a file."""
 
-    files: pa.Table
-    """`FACTS`, a row a file; `_rowid` is that of its first window."""
-    windows: pa.Table
-    """`SPANS`, a row a window of these files."""
+    facts: dict[str, Any]
+    """`FACTS`, by name."""
+    spans: NDArray[np.float64]
+    """[window, 2]: when its windows start and end, seconds, in the order of time."""
     vectors: Vector
-    """[window, dim]."""
+    """[window, dim] of these."""
+    row: int
+    """Lance's id of its first window."""
 
 
 class View(ABC):
-    """One version of the table `windows`."""
+    """One version of the table `windows`: facts and spans in memory (some 120 MB of a million windows), vectors not."""
 
-    sample: Vector
-    """Vectors [window, dim] of some windows from all over the index."""
     exact: bool
     """Whether every window is looked at."""
     pool = 200
     """Files that are ranked at least, whatever the limit: what is fused and folded is taken from them."""
 
     def __init__(self, table: Table) -> None:
-        self.table, self.version, self.count = table, int(table.version), int(table.count_rows())
+        import pyarrow.compute as pc
+
+        self.table, self.version = table, int(table.version)
         self.keywords = has_keywords(table)
+        windows = table.search().select(SPANS).with_row_id(True).limit(None).to_arrow()
+        self._facts = table.search().where("window = 0").select(FACTS).limit(None).to_arrow().combine_chunks()
+        self.ids: list[str] = self._facts["file_id"].to_pylist()
+        """Of the files; a place in it is what the arrays below tell a file by."""
+        self._place = {file_id: place for place, file_id in enumerate(self.ids)}
+        self.count = windows.num_rows
+        self._row_ids = windows["_rowid"].to_numpy()
+        self._by_row_id: NDArray[np.int64] = np.argsort(self._row_ids, kind="stable")
+        self._spans = np.stack([windows["start_s"].to_numpy(), windows["end_s"].to_numpy()], axis=1)
+        ids = self._facts["file_id"].combine_chunks()
+        self._file_of: NDArray[np.int64] = pc.index_in(windows["file_id"], value_set=ids).to_numpy().astype(np.int64)
+        # the windows of a file side by side, in the order of time, so that its best is a maximum over a stretch
+        self._order: NDArray[np.int64] = np.lexsort((windows["window"].to_numpy(), self._file_of))
+        self._starts = np.searchsorted(self._file_of[self._order], np.arange(len(self.ids) + 1))
+        self.passing = lru_cache(CONDITIONS)(self._passing)
 
     @abstractmethod
     def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
@@ -131,19 +148,54 @@ class View(ABC):
         """
 
     @abstractmethod
+    def vectors(self, windows: NDArray[np.int64]) -> Vector:
+        """[window, dim] of windows, told by their places."""
+
+    @cached_property
+    def sample(self) -> Vector:
+        """Vectors [window, dim] of some windows from all over the index."""
+        return self.vectors(np.linspace(0, self.count - 1, min(SAMPLE, self.count)).astype(np.int64))
+
+    def _passing(self, where: str) -> NDArray[np.bool_]:
+        """[file]: whether it passes the condition; `passing` keeps the last ones."""
+        if not where:
+            return np.ones(len(self.ids), np.bool_)
+        rows = self.table.search().where(both("window = 0", where)).select(["_rowid"]).limit(None).to_arrow()
+        passing = np.zeros(len(self.ids), np.bool_)
+        passing[self.files_of(rows["_rowid"].to_numpy())] = True
+        return passing
+
     def searched(self, where: str) -> int:
         """Files that pass the condition."""
+        return int(np.count_nonzero(self.passing(where)))
 
-    @abstractmethod
-    def rows(self, file_ids: Sequence[str]) -> Rows:
-        """The facts of these files, and all their windows."""
+    def windows_of(self, row_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The places of windows."""
+        return self._by_row_id[np.searchsorted(self._row_ids, row_ids, sorter=self._by_row_id)]
 
-    def prints(self, firsts: Sequence[int]) -> dict[str, bytes]:
-        """What files are known by (`search/copies.py`), by id; asked for by `_rowid`."""
-        if not firsts:
+    def files_of(self, row_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The places in `ids` of the files of windows."""
+        return self._file_of[self.windows_of(row_ids)]
+
+    def files(self, file_ids: Iterable[str]) -> list[File]:
+        """Those of the files that are there, in that order, with all their windows."""
+        places = [self._place[each] for each in file_ids if each in self._place]
+        stretches = [self._order[self._starts[place] : self._starts[place + 1]] for place in places]
+        if not stretches:
+            return []
+        vectors = np.split(self.vectors(np.concatenate(stretches)), np.cumsum([len(each) for each in stretches])[:-1])
+        facts = self._facts.take(places).to_pylist()
+        return [
+            File(told, self._spans[windows], of_windows, int(self._row_ids[windows[0]]))
+            for told, windows, of_windows in zip(facts, stretches, vectors, strict=True)
+        ]
+
+    def prints(self, rows: Sequence[int]) -> dict[str, bytes]:
+        """What files are known by (`search/copies.py`), by id; asked for by `File.row`."""
+        if not rows:
             return {}
-        rows = self.table.take_row_ids(list(firsts)).select(["file_id", "print"]).to_arrow()
-        return dict(zip(rows["file_id"].to_pylist(), rows["print"].to_pylist(), strict=True))
+        found = self.table.take_row_ids(list(rows)).select(["file_id", "print"]).to_arrow()
+        return dict(zip(found["file_id"].to_pylist(), found["print"].to_pylist(), strict=True))
 
 
 def view(table: Table) -> View:
@@ -152,87 +204,33 @@ def view(table: Table) -> View:
 
 
 class Held(View):
-    """The vectors in memory, float32: 307 MB of 100,000 windows of 768 values."""
+    """The vectors in memory too, float32: 307 MB of 100,000 windows of 768 values."""
 
     exact = True
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
-        self.vectors, self.facts = _read(table)
-        ids = self.facts["file_id"].combine_chunks().dictionary_encode()
-        self._ids: list[str] = ids.dictionary.to_pylist()
-        self._place = {file_id: place for place, file_id in enumerate(self._ids)}
-        # the windows of a file side by side, so that its best is a maximum over a stretch
-        files = ids.indices.to_numpy()
-        self._order = np.argsort(files, kind="stable")
-        self._starts = np.searchsorted(files[self._order], np.arange(len(self._ids) + 1))
-        self.sample = self.vectors[:: max(1, len(self.vectors) // SAMPLE)]
-        self._passing = lru_cache(CONDITIONS)(self._passes)
+        self._vectors = np.empty((self.count, table.schema.field("vector").type.list_size), np.float32)
+        for batch in table.search().select(["_rowid", "vector"]).limit(None).to_batches(8192):
+            self._vectors[self.windows_of(batch.column("_rowid").to_numpy())] = vectors_of(batch)
 
-    def _passes(self, where: str) -> NDArray[np.int64]:
-        """The places of the files that pass the condition."""
-        if not where:
-            return np.arange(len(self._ids))
-        rows = self.table.search().where(both("window = 0", where)).select(["file_id"]).limit(None).to_arrow()
-        return np.sort([self._place[file_id] for file_id in rows["file_id"].to_pylist()]).astype(np.int64)
+    def vectors(self, windows: NDArray[np.int64]) -> Vector:
+        """[window, dim] of windows, told by their places."""
+        return self._vectors[windows]
 
     def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
         """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
-        if not self._ids:
+        if not self.ids:
             return Near([], {})
-        best = np.maximum.reduceat(wanted.scores(self.vectors)[self._order], self._starts[:-1])
-        among = self._passing(where)
-        among = among[best[among] > NOT_AT_ALL]
+        best = np.maximum.reduceat(wanted.scores(self._vectors)[self._order], self._starts[:-1])
+        among = np.flatnonzero(self.passing(where) & (best > NOT_AT_ALL))
         if 0 < files < len(among):
             among = among[np.argpartition(-best[among], files - 1)[:files]]
         among = among[np.argsort(-best[among], kind="stable")]
-        order = [self._ids[place] for place in among.tolist()]
+        order = [self.ids[place] for place in among.tolist()]
         asked = [each for each in also if each in self._place]
         scores = dict(zip(asked, best[[self._place[each] for each in asked]].tolist(), strict=True)) if asked else {}
         return Near(order, scores | dict(zip(order, best[among].tolist(), strict=True)))
-
-    def searched(self, where: str) -> int:
-        """Files that pass the condition."""
-        return len(self._passing(where))
-
-    def _places(self, file_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of the windows of these files."""
-        places = [self._place[each] for each in file_ids if each in self._place]
-        stretches = [self._order[self._starts[place] : self._starts[place + 1]] for place in places]
-        return np.concatenate([np.zeros(0, np.int64), *stretches])
-
-    def rows(self, file_ids: Sequence[str]) -> Rows:
-        """The facts of these files, and all their windows."""
-        places = self._places(file_ids)
-        rows = self.facts.take(places)
-        return Rows(rows.filter(_first(rows)).select([*FACTS, "_rowid"]), rows.select(SPANS), self.vectors[places])
-
-
-def _read(table: Table) -> tuple[Vector, pa.Table]:
-    """The vectors [window, dim], and facts and spans, of all windows."""
-    import pyarrow as pa
-
-    dim = table.schema.field("vector").type.list_size
-    vectors = np.empty((table.count_rows(), dim), np.float32)
-    columns = [*dict.fromkeys([*FACTS, *SPANS])]
-    asked = table.search().select([*columns, "vector"]).with_row_id(True).limit(None)
-    parts, at = [], 0
-    for batch in asked.to_batches(8192):
-        some = vectors_of(batch)
-        vectors[at : at + len(some)] = some
-        at += len(some)
-        parts.append(batch.drop_columns(["vector"]))
-    if not parts:
-        empty = table.schema.empty_table().select(columns)
-        return vectors, empty.append_column("_rowid", pa.array([], pa.uint64()))
-    return vectors, pa.Table.from_batches(parts).combine_chunks()
-
-
-def _first(rows: pa.Table) -> pa.Array:
-    """Which rows are of a file's first window."""
-    import pyarrow.compute as pc
-
-    return pc.equal(rows["window"], 0)
 
 
 class Listed(View):
@@ -244,15 +242,21 @@ class Listed(View):
     windows_a_file = 2
     """Windows that are asked for per file that is wanted, at first."""
     also_at_most = 30
-    """Files whose scores are looked up, which takes as long as finding the nearest, where something is excluded."""
+    """Files whose scores are looked up, where something is excluded: each costs reading its vectors."""
     pool = 60
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._partitions = partitions(table)
-        self._count = lru_cache(CONDITIONS)(lambda where: int(table.count_rows(both("window = 0", where))))
-        some = np.linspace(0, self.count - 1, min(SAMPLE, self.count)).astype(np.int64)
-        self.sample = vectors_of(table.take_offsets(some.tolist()).select(["vector"]).to_arrow())
+
+    def vectors(self, windows: NDArray[np.int64]) -> Vector:
+        """[window, dim] of windows, told by their places."""
+        asked = self._row_ids[windows]
+        found = self.table.take_row_ids(asked.tolist()).select(["_rowid", "vector"]).to_arrow()
+        there = found["_rowid"].to_numpy()
+        order = np.argsort(there)
+        vectors: Vector = vectors_of(found)[order[np.searchsorted(there, asked, sorter=order)]]
+        return vectors
 
     def nearest(self, wanted: Wanted, where: str, files: int, also: Iterable[str] = (), least: int = 0) -> Near:
         """The `files` nearest files (0: all) that pass the condition, and the scores of `also` (ids)."""
@@ -263,54 +267,35 @@ class Listed(View):
         for direction in wanted.directions:
             _keep_best(found, self._along(direction, wanted, where, files, min(least or files, files), whole=whole))
         order = sorted((each for each in found if found[each] > NOT_AT_ALL), key=lambda each: -found[each])[:files]
-        missing = [each for each in also if each not in found][: self.also_at_most]
-        if missing and wanted.away is not None:
-            windows, vectors = self._windows(missing)
-            _keep_best(found, zip(windows["file_id"].to_pylist(), wanted.scores(vectors).tolist(), strict=True))
+        if wanted.away is not None:
+            missing = [each for each in also if each not in found][: self.also_at_most]
+            for each in self.files(missing):
+                found[each.facts["file_id"]] = float(wanted.scores(each.vectors).max())
         return Near(order, found)
 
     def _along(
         self, direction: Vector, wanted: Wanted, where: str, files: int, least: int, *, whole: bool
     ) -> Iterable[tuple[str, float]]:
         """(file, score) of the windows nearest to a direction, of `least` files or more, or of all that pass."""
-        columns = ["file_id", "_distance"] if wanted.away is None else ["file_id", "vector"]
+        column = "_distance" if wanted.away is None else "vector"
         most = self.count if whole else self.windows_a_file * files
         probes = self._partitions if whole else self._probes(where)
         while True:
             search: Any = self.table.search(direction, "vector")
             search = search.distance_type("l2").nprobes(max(1, probes)).refine_factor(self.refine)
-            search = search.select(columns).limit(most)
+            search = search.select(["_rowid", column]).limit(most)
             rows = (search.where(where, prefilter=True) if where else search).to_arrow()
-            ids = rows["file_id"].to_pylist()
-            if len(set(ids)) >= least or (rows.num_rows < most and probes >= self._partitions):
+            places = self.files_of(rows["_rowid"].to_numpy())
+            if len(np.unique(places)) >= least or (len(places) < most and probes >= self._partitions):
                 break
-            most, probes = (most, 4 * probes) if rows.num_rows < most else (4 * most, probes)
-        if wanted.away is None:
-            return zip(ids, (1 - rows["_distance"].to_numpy() / 2).tolist(), strict=True)
-        return zip(ids, wanted.scores(vectors_of(rows)).tolist(), strict=True)
+            most, probes = (most, 4 * probes) if len(places) < most else (4 * most, probes)
+        cosines = 1 - rows["_distance"].to_numpy() / 2 if wanted.away is None else wanted.scores(vectors_of(rows))
+        return zip([self.ids[place] for place in places.tolist()], cosines.tolist(), strict=True)
 
     def _probes(self, where: str) -> int:
         """The fewer pass, the more partitions are looked into: those who pass may be anywhere."""
         share = self.searched(where) / max(1, self.searched(""))
         return min(self._partitions, math.ceil(self.probes / math.pow(max(share, 1e-9), MORE_PROBES)))
-
-    def searched(self, where: str) -> int:
-        """Files that pass the condition."""
-        return self._count(where)
-
-    def rows(self, file_ids: Sequence[str]) -> Rows:
-        """The facts of these files, and all their windows."""
-        windows, vectors = self._windows(file_ids)
-        firsts = windows.filter(_first(windows))["_rowid"].to_pylist()
-        # facts are read once a file: a column of a row costs as much as its vector
-        files = self.table.take_row_ids(firsts).select([*FACTS, "_rowid"]).to_arrow()
-        return Rows(files, windows.select(SPANS), vectors)
-
-    def _windows(self, file_ids: Sequence[str]) -> tuple[pa.Table, Vector]:
-        """All windows of these files, with `_rowid`, and their vectors [window, dim]."""
-        asked = self.table.search().where(one_of("file_id", file_ids)).select([*SPANS, "vector"])
-        found = asked.with_row_id(True).limit(None).to_arrow()
-        return found.drop_columns(["vector"]), vectors_of(found)
 
 
 def vectors_of(rows: pa.Table | pa.RecordBatch) -> Vector:

@@ -1,11 +1,11 @@
-"""LanceDB's part: the indices of `windows`, filters as one condition of SQL, keywords, and fusion by rank."""
+"""LanceDB's part: the indices of `windows`, filters as one condition of SQL; and fusion by rank."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from earmark.audio.decode import shown
 from earmark.data.rows import is_blank
@@ -20,10 +20,6 @@ EXACT_BELOW = 100_000
 """Windows: below, every one is looked at; from there on IVF_SQ finds the near ones."""
 K = 60
 """Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): as LanceDB's RRFReranker has it."""
-LEAST_PART = 5
-"""Letters of a word that is looked for within longer ones."""
-SMALL_WORDS = frozenset({"a", "an", "and", "at", "by", "from", "in", "is", "of", "on", "or", "the", "to", "with"})
-"""Beside other words they tell nothing of what is wanted ("a dog barks")."""
 SCALARS = {
     **{"file_id": "BTree", "window": "Bitmap", "folder": "BTree", "duration_s": "BTree"},
     **{"rate": "Bitmap", "channels": "Bitmap", "tags": "LabelList"},
@@ -62,6 +58,11 @@ def prepare(store: Store) -> None:
         for name in _vector_indices(table):
             if name != f"vector_in_{right}":
                 table.drop_index(name)
+
+
+def has_keywords(table: Table) -> bool:
+    """Whether the words that files carry are indexed."""
+    return "words" in _indexed(table)
 
 
 def partitions(table: Table) -> int:
@@ -122,63 +123,6 @@ def _below(folder: str) -> str:
 def both(*conditions: str) -> str:
     """All of the conditions; empty ones ask nothing."""
     return " AND ".join(f"({each})" for each in conditions if each)
-
-
-# Keywords
-
-
-def has_keywords(table: Table) -> bool:
-    """Whether the words that files carry are indexed."""
-    return "words" in _indexed(table)
-
-
-def keyword_tiers(table: Table, words: str, where: str, most: int, *, within: bool) -> list[dict[str, float]]:
-    """Files (ids) by what of the words they carry, with BM25's score: first those with all words, then those with some.
-
-    Where no file holds all of them as words, and `within`, those that hold them within longer ones stand first
-    ("break" in "loopbreakbeat"); all texts are looked through for that.
-    """
-    from lancedb.query import FullTextOperator
-
-    words = _telling(words)
-    whole = _matching(table, words, where, most, FullTextOperator.AND)
-    if within and not whole:
-        whole = _within(table, words, where, most)
-    if len(words.split()) == 1 or len(whole) >= most:
-        return [whole]
-    some = _matching(table, words, where, most, FullTextOperator.OR)
-    return [whole, {file_id: score for file_id, score in some.items() if file_id not in whole}]
-
-
-def _telling(words: str) -> str:
-    """The words without small ones, where others are left."""
-    return " ".join(word for word in words.split() if word.lower() not in SMALL_WORDS) or words
-
-
-def holding(table: Table, words: str, where: str) -> set[str]:
-    """Files (ids) that carry all of the words."""
-    from lancedb.query import FullTextOperator
-
-    return set(_matching(table, words, where, None, FullTextOperator.AND))
-
-
-def _matching(table: Table, words: str, where: str, most: int | None, operator: Any) -> dict[str, float]:
-    from lancedb.query import MatchQuery
-
-    match = MatchQuery(words, "words", operator=operator)  # type: ignore[call-arg]  # pydantic's defaults
-    asked = table.search(match, query_type="fts")
-    asked = asked.where(where) if where else asked
-    rows = asked.select(["file_id", "_score"]).limit(most or table.count_rows()).to_arrow()
-    return dict(zip(rows["file_id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
-
-
-def _within(table: Table, words: str, where: str, most: int) -> dict[str, float]:
-    parts = re.findall(r"\w+", words.lower())
-    if not parts or min(map(len, parts)) < LEAST_PART:
-        return {}
-    holds = [f"strpos(lower(words), {quoted(part)}) > 0" for part in parts]
-    rows = table.search().where(both("window = 0", where, *holds)).select(["file_id"]).limit(most).to_arrow()
-    return dict.fromkeys(rows["file_id"].to_pylist(), 0.0)
 
 
 # Fusion
