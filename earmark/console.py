@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -33,6 +36,12 @@ SHOWN = 20
 """Problems that are listed before the rest are only counted."""
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters but tab and line break."""
+WORD = re.compile(r"\b(?!undefined\b)[^\W\d_]{3}")
+"""What a column of numbers has in no cell."""
+LEAST_TEXT = 10
+"""Letters a line of a column of texts, at least."""
+BESIDE = 3
+"""A table's columns have between them."""
 KIND = {"recorded": "recorded", "generated": "GENERATED", "proxy": "PROXY"}
 """How a collection's kind stands beside every number."""
 
@@ -156,24 +165,47 @@ def show_json(value: Any, to: Path | None) -> None:
         write_text(to, text)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, fold: bool = False) -> None:
-    """Prints a table below its title, the first column to the left, the others to the right.
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Prints a table below its title, the first column and other texts to the left, numbers to the right.
 
-    Where there is no room, the first column is broken over lines with `fold`, and the others without.
+    Where there is no room texts are broken over lines, and so are headings; numbers never. Where they have no room side
+    by side, each row is lines of text.
     """
     if title:
         say(title)
+    headings, cells = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
+    by_column = [[row[place] for row in cells] for place in range(len(columns))]
+    texts = [not place or any(map(WORD.search, each)) for place, each in enumerate(by_column)]
+    widths = [max(map(cell_len, each), default=0) for each in by_column]
+    console = out()
+    room = console.width - BESIDE * len(columns) - 1
+    if sum(map(max, widths, map(cell_len, headings))) > room:
+        headings = [_broken(heading, width) for heading, width in zip(headings, widths, strict=True)]
+        least = [max(cell_len(line) for line in heading.split("\n")) for heading in headings]
+        if sum(map(max, least, [min(w, LEAST_TEXT) if t else w for w, t in zip(widths, texts, strict=True)])) > room:
+            _show_lines([visible(column) for column in columns], cells, texts)
+            return
     table = Table()
-    for place, column in enumerate(columns):
-        table.add_column(
-            Text(visible(column)),
-            justify="right" if place else "left",
-            no_wrap=bool(place) == fold,
-            overflow="fold" if fold else "ellipsis",
-        )
+    for heading, is_text in zip(headings, texts, strict=True):
+        table.add_column(Text(heading), justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _broken(heading: str, width: int) -> str:
+    """The heading over lines, between words, as wide as its column or its longest word."""
+    longest = max(map(len, heading.split()), default=1)
+    return textwrap.fill(heading, max(width, longest), break_long_words=False, break_on_hyphens=False)
+
+
+def _show_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[bool]) -> None:
+    """Prints rows that are too wide for a table: their texts, and below them each number with its heading."""
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    out().print(table)
+        told = list(zip(headings, row, texts, strict=True))
+        say("  ".join(cell for _, cell, is_text in told if is_text and cell))
+        numbers = Text("; ".join(f"{heading} {cell}" for heading, cell, is_text in told if not is_text and cell))
+        out().print(Padding(numbers, (0, 0, 0, 2), expand=False))
 
 
 def show_markdown(text: str) -> None:
@@ -249,4 +281,4 @@ def show_comparisons(comparisons: Sequence[Comparison], first: str) -> None:
         ]
         for c in comparisons
     ]
-    show_table(["run", "measure", "its", f"{first}'s", "difference", "95 % interval", "p", "p (Holm)", "n"], rows)
+    show_table(["run", "measure", "value", f"{first}'s", "difference", "95 % interval", "p", "p (Holm)", "n"], rows)

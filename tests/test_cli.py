@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 from worlds import RECIPE, tone_world, vector_world
 
 from earmark import console
@@ -264,3 +266,28 @@ def test_names_do_not_steer_the_terminal(capsys):
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert all(text in shown for text in ("\\x1b[2J", "[red]x[/red]", "\\x07a", "[bold]b[/bold]"))
+
+
+COMPARED = ["run", "measure", "value", "other's", "difference", "95 % interval", "p", "p (Holm)", "n"]
+OF_TWO = ["runs/a", "text_to_audio.mAP@10", "0.123", "0.231", "-0.123", "[-0.263, 0.363]", "0.001", "1", "1,229"]
+SCORED = ["text", "sound", "cosine", "expected rating", "90 % interval"]
+OF_ONE = ["rain on a tin roof falling " * 4, "…sounds/one/two/three/s0123.wav", "0.123", "62.1", "[20.1, 100.0]"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+@pytest.mark.parametrize(
+    ("columns", "row"), [(COMPARED, OF_TWO), (SCORED, OF_ONE), (["雨の音の測定値", "a"], ["雨" * 70, "undefined"])]
+)
+def test_tables_break_texts_and_never_numbers(monkeypatch, capsys, width, columns, row):
+    monkeypatch.setattr(console, "out", lambda: Console(width=width))
+    console.show_table(columns, [row, row])
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0].startswith("┏") or width < 160
+    if lines[0].startswith("┏"):
+        assert {cell_len(line) for line in lines} == {cell_len(lines[0])}
+        assert cell_len(lines[0]) <= width
+        assert all(sum(cell in line for line in lines) >= 2 for cell in row if not console.WORD.search(cell))
+    else:
+        assert all("".join(text.split()) in "".join(shown.split()) for text in (*row, *columns[2:]))
+    assert shown.count("…") == 2 * (row is OF_ONE)

@@ -187,7 +187,6 @@ def _show_agreement(found: Source, parts: Mapping[str, Agreement], basis: str) -
             for name, part in parts.items()
         ],
         "How many there are; shares of pairs of answers that are equal, and that are within so many points",
-        fold=True,
     )
     console.show_table(
         ["ratings of", "α [95 %]", "ICC(2,k) [95 %]", "k"],
@@ -201,7 +200,6 @@ def _show_agreement(found: Source, parts: Mapping[str, Agreement], basis: str) -
             for name, part in parts.items()
         ],
         "Krippendorff's α (interval); ICC(2,k), of the mean of k raters",
-        fold=True,
     )
     one, half = parts[basis].leave_one_out, parts[basis].split_half
     console.say(
@@ -235,7 +233,7 @@ def _show_raters(judged: Raters, every: bool) -> None:
         for row in shown
     ]
     if rows:
-        console.show_table(["rater", "ratings", "mean", "SD", "same", "r", "checks"], rows, fold=True)
+        console.show_table(["rater", "ratings", "mean", "SD", "same", "r", "checks"], rows)
     for row in shown:
         for flag in row.flags:
             console.say(f"{row.rater_id}: {flag.name}: {flag.why}")

@@ -237,10 +237,10 @@ def _complain(notes: list[str]) -> None:
 def _show_rows(found: Answer, most: int, *, with_sounds: bool) -> None:
     """Prints the first pairs: words, people's ratings where some are known, and what the run says."""
     scores, shown = found.scores, range(most)
-    columns = {"text": [_cut(" ".join(scores.texts[at].split()), 40 if with_sounds else 60) for at in shown]}
+    columns = {"text": [_cut(" ".join(scores.texts[at].split()), 60) for at in shown]}
     if with_sounds:
         sounds = [scores.rows[at].get("path") or scores.rows[at]["clip_id"] for at in shown]
-        columns["sound"] = [_cut(each[::-1], 24)[::-1] for each in sounds]  # a path tells most at its end
+        columns["sound"] = [_cut(each[::-1], 40)[::-1] for each in sounds]  # a path tells most at its end
     if found.measures is not None:
         columns["rated"] = [_rating(scores.ratings[at]) for at in shown]
     columns["cosine"] = [f"{scores.cosines[at]:.3f}" for at in shown]
