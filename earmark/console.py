@@ -52,12 +52,12 @@ _shown: list[Console] = []
 
 def out() -> Console:
     """Standard output; as wide as its text where it is not a terminal, so that nothing is cut in files and pipes."""
-    return Console() if sys.stdout.isatty() else Console(width=200)
+    return Console(emoji=False, width=None if sys.stdout.isatty() else 200)
 
 
 def err() -> Console:
     """Standard error."""
-    return Console(stderr=True)
+    return Console(emoji=False, stderr=True)
 
 
 def visible(text: str) -> str:

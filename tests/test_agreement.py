@@ -169,13 +169,23 @@ def anova(table: np.ndarray) -> tuple[float, float, float]:
     return (units - rest) / k, (raters - rest) / n, rest
 
 
+def not_below_zero(variances) -> tuple[float, float, float]:
+    """Those of raters and rest keep their sum."""
+    u, r, e = variances
+    if r < 0:
+        r, e = 0, e + r
+    if e < 0:
+        r, e = r + e, 0
+    return max(u, 0), max(r, 0), max(e, 0)
+
+
 @given(table=tables(whole=True))
 def test_icc_of_a_complete_table_is_by_analysis_of_variance(table: np.ndarray) -> None:
     found = icc(of_table(table), replicates=2)
     if min(table.shape) < 2 or np.ptp(table) == 0:
         assert math.isnan(found.single)
         return
-    u, r, e = (max(each, 0) for each in anova(table))
+    u, r, e = not_below_zero(anova(table))
     assert (found.units, found.raters, found.rest) == pytest.approx((u, r, e), abs=1e-6)
     if u + r + e > 1e-6:
         assert found.single == pytest.approx(u / (u + r + e), abs=1e-6)
@@ -192,7 +202,7 @@ def henderson(table: np.ndarray) -> np.ndarray:
     mean = np.full((len(y), len(y)), 1 / len(y))
     forms = [project[0] - mean, project[1] - mean, np.eye(len(y)) - project[0] - project[1] + mean]
     expected = [[np.trace(form @ z @ z.T) for z in effects] for form in forms]
-    return np.maximum(np.linalg.solve(expected, [y @ form @ y for form in forms]), 0)
+    return not_below_zero(np.linalg.solve(expected, [y @ form @ y for form in forms]))
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
@@ -210,6 +220,22 @@ def test_icc_of_weighted_units_is_that_of_repeated_ones() -> None:
     weighted = module._Variances(of_table(table))(times[None].astype(float))
     repeated = icc(of_table(np.repeat(table, times, axis=0)), replicates=2)
     assert [each[0] for each in weighted] == pytest.approx(repeated[:6])
+
+
+def test_raters_who_are_alike_make_answers_no_noisier() -> None:
+    """Where the raters' variance comes out below 0, that of an answer stays what it is within units."""
+    rng, found = np.random.default_rng(11), []
+    for _ in range(60):
+        table = 50 + 20 * rng.standard_normal((48, 1)) + 9 * rng.standard_normal((48, 13))
+        table[rng.random(table.shape) >= 0.22] = NAN
+        table = table[(~np.isnan(table)).any(axis=1)]
+        counted = (~np.isnan(table)).sum(axis=1)
+        within = np.nansum((table - np.nanmean(table, axis=1)[:, None]) ** 2) / (counted - 1).sum()
+        one = icc(of_table(table), replicates=2)
+        found.append((one.raters + one.rest) / within)
+    assert min(found) > 0.8
+    assert max(found) < 1.25
+    assert np.mean(found) == pytest.approx(1, abs=0.02)
 
 
 def test_icc_finds_the_variances_that_were_put_in() -> None:

@@ -291,3 +291,14 @@ def test_tables_break_texts_and_never_numbers(monkeypatch, capsys, width, column
     else:
         assert all("".join(text.split()) in "".join(shown.split()) for text in (*row, *columns[2:]))
     assert shown.count("…") == 2 * (row is OF_ONE)
+
+
+def test_names_with_colons_stay_as_they_are(capsys):
+    console.say("st:x:A :fire: `code`")
+    console.complain("ex/:cat:.csv")
+    console.show_table([":dog:", "n"], [[":x:", "1"]])
+    shown = capsys.readouterr()
+    assert "st:x:A :fire: `code`" in shown.out
+    assert ":dog:" in shown.out
+    assert ":x:" in shown.out
+    assert "ex/:cat:.csv" in shown.err

@@ -17,7 +17,11 @@ from typer.testing import CliRunner
 
 from earmark.cli import app
 from earmark.collect.flow import Flow
+from earmark.collect.plan import Plan
+from earmark.collect.pool import make_study
 from earmark.collect.store import Store, store_of
+from earmark.collect.study import Study
+from earmark.data.soundscapes import generate
 
 
 @pytest.fixture
@@ -66,6 +70,23 @@ def test_forgetting_says_what_is_gone(study):
     assert "no rater has this id" in run("forget", study.folder, "person-1")
 
 
+def test_before_anybody_submitted_a_page_the_commands_that_read_answers_say_so(tmp_path):
+    plan = Plan(captions=3, similar=0, random=2, page=3)
+    study = make_study(generate(tmp_path / "sounds", clips=12), tmp_path / "study", plan)
+    Store.open(store_of(study.folder)).close()  # as `serve` leaves it
+    for command in (("agreement",), ("export", "--to", tmp_path / "out")):
+        assert run(*command, study.folder) == (
+            f"{study.folder}: no rating counts; nobody has submitted a page yet. The owner's page tells how far "
+            f"listeners are; answers of a rehearsal are in --store {study.folder / 'rehearsal.db'}."
+        )
+
+
+@pytest.mark.parametrize("command", ["serve", "invite", "forget"])
+def test_in_80_columns_help_is_whole(monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in CliRunner().invoke(app, ["collect", command, "--help"]).stdout
+
+
 def test_another_store_is_the_one_that_is_named(study, tmp_path):
     place = tmp_path / "other.db"
     token = run("invite", study.folder, "--store", place).partition("invite=")[2].strip()
@@ -103,7 +124,8 @@ def test_a_served_study_ends_with_all_answers_in_one_file(study):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
         try:
             listeners, owner = (process.stdout.readline().split()[-1] for _ in range(2))
-            assert requests.post(f"{listeners}api/enter", json={"invite": "", "platform": {}}, timeout=30).ok
+            entered = requests.post(f"{listeners}api/enter", json={"invite": "", "platform": {}}, timeout=30)
+            assert list(entered.cookies.keys()) == [study.cookie]
             assert requests.get(owner, timeout=30).ok
             assert requests.get(owner.partition("?")[0], timeout=30).status_code == 401
             rebound = requests.get(f"{listeners}api/study", headers={"host": "evil.example"}, timeout=30)
@@ -137,3 +159,8 @@ def test_a_rehearsal_that_fails_leaves_nothing(study):
         sound.unlink()
     assert "sound" in run("rehearse", study.folder)
     assert not [each for each in study.folder.iterdir() if "rehears" in each.name or each.name.startswith(".")]
+
+
+def test_every_server_of_a_study_knows_its_listeners_and_none_of_another_does(study, tmp_path):
+    assert Study.read(study.folder).cookie == study.cookie
+    assert small_study(tmp_path / "other").cookie != study.cookie

@@ -606,11 +606,52 @@ def test_what_is_not_recorded_is_told_so_wherever_it_goes(tmp_path, layout, kind
     found = collection(tmp_path / "c")
     replace(found, kind=kind).write()
     export(read_source(found.root), tmp_path / "out.csv", layout)
+    if layout == "mean":
+        assert [row.cells.get("collection_kind", "recorded") for row in read_table(tmp_path / "out.csv")[1]][0] == kind
+        return
     again = read_source(tmp_path / "out.csv")
     assert (again.kind, len(again.ratings) > 0) == (kind, True)
     assert not [rating for rating in again.ratings if "collection_kind" in rating.more]
     if layout == "xacle":
         assert import_published([tmp_path / "out.csv"], tmp_path / "in").kind == kind
+
+
+def test_means_are_no_answers(tmp_path):
+    export(read_source(collection(tmp_path / "c").root), tmp_path / "means.csv", "mean")
+    with pytest.raises(DataError, match=r"means\.csv line 1: a table of means \(columns sd, n\)"):
+        read_source(tmp_path / "means.csv")
+
+
+def test_names_of_xacles_layout_are_unique_where_ids_are_names_of_others(tmp_path):
+    found = collection(tmp_path / "c", ("rain", "a dog", "wind"))
+    ids, paths = ("z.wav", "y", "c"), ("a/dup.wav", "b/dup.wav", "c/z.wav")
+    now = dict(zip([clip.clip_id for clip in found.clips], ids, strict=True))
+    found.clips = [replace(c, clip_id=now[c.clip_id], path=p) for c, p in zip(found.clips, paths, strict=True)]
+    found.captions = [replace(each, clip_id=now[each.clip_id]) for each in found.captions]
+    found.ratings = [Rating(found.captions[0].caption_id, clip_id, 50.0, "TP", "r") for clip_id in ids]
+    found.write()
+    export(read_source(found.root), tmp_path / "x.csv", "xacle")
+    rows = read_table(tmp_path / "x.csv")[1]
+    assert [row.cells["wave_file_name"] for row in rows] == ["z.wav", "y", "c"]
+
+
+def test_ratings_from_before_the_study_are_counted_or_kept(answered, tmp_path, app):
+    earlier = Collection.read(answered.collection).ratings
+    _, told, _ = run(app, "export", answered.folder, "--to", tmp_path / "without")
+    assert f"left out: {len(earlier):,} earlier ratings of the collection" in told
+    _, told, _ = run(app, "export", answered.folder, "--to", tmp_path / "with", "--earlier")
+    assert f"kept: {len(earlier):,} earlier ratings" in told
+    alone, both = (Collection.read(tmp_path / name).ratings for name in ("without", "with"))
+    assert (len(both), both[-len(alone) :]) == (len(earlier) + len(alone), alone)
+    with pytest.raises(ConfigError, match="--earlier with --layout mean"):
+        run(app, "export", answered.folder, "--to", tmp_path / "x.csv", "--layout", "mean", "--earlier")
+
+
+def test_of_changed_answers_the_most_changed_counts_whatever_the_clock_said(tmp_path):
+    rows = ["c,k,10,r,1,task,1,2026-01-01T10:00:00Z", "c,k,20,r,1,task,2,2026-01-01T09:00:00Z"]
+    (tmp_path / "h.csv").write_text("\n".join(["caption_id,clip_id,rating,rater_id,page,kind,changes,given_at", *rows]))
+    found = read_source(tmp_path / "h.csv")
+    assert ([each.rating for each in found.ratings], found.left_out) == ([20.0], {"that were changed later": 1})
 
 
 def test_a_folder_that_is_nothing_is_told_so(tmp_path):

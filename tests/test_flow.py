@@ -1143,3 +1143,13 @@ def test_who_was_given_a_page_is_at_work_and_checks_count_once_they_are_submitte
     assert [row.checks_asked for row in flow.raters()] == [0]
     flow.submit(rater, 2)
     assert [row.checks_asked for row in flow.raters()] == [2]
+
+
+def test_a_clock_that_was_set_back_refuses_no_listener(flow_of):
+    flow = flow_of()
+    rater = begin(flow)
+    shown = flow.page(rater, 1).items[0]
+    flow.now.go(seconds=-3600)
+    heard = Heard("v", [(0, DURATION_S)], DURATION_S, 1)
+    assert flow.heard(rater, shown.item_id, heard, duration_s=DURATION_S) == 1.0
+    flow.answer(rater, shown.item_id, GivenAnswer("k", "v", 50, 3.5))

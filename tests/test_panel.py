@@ -10,7 +10,15 @@ import pytest
 
 from earmark.errors import ConfigError
 from earmark.measure.agreement import agreement
-from earmark.measure.panel import mean_half, pairs_for, panel, raters_for_mean, raters_for_reliability, reliability
+from earmark.measure.panel import (
+    LEAST_PAIRS,
+    mean_half,
+    pairs_for,
+    panel,
+    raters_for_mean,
+    raters_for_reliability,
+    reliability,
+)
 from earmark.relevance import Rating
 
 UNITS, RATERS, REST = 20.0, 8.0, 15.0
@@ -75,7 +83,8 @@ def test_so_many_pairs_give_an_interval_of_the_promised_width_that_holds_the_tru
         interval = found.alpha_interval if measure == "alpha" else found.icc.average_interval
         halves.append((interval.high - interval.low) / 2)
         off.append((found.alpha if measure == "alpha" else found.icc.average) - true)
-    assert 0.7 * half < np.mean(halves) < 1.05 * half
+    assert np.mean(halves) < 1.05 * half
+    assert np.mean(halves) > 0.7 * half or pairs == LEAST_PAIRS[measure]
     assert np.mean(np.abs(off) <= 1.2 * half) >= 7 / 8
 
 
@@ -85,7 +94,7 @@ def test_pairs_of_fewer_raters_in_a_study_do_not_change_how_many_the_next_one_ne
     whole, _ = simulated(3, 300, 3)
     begun = [replace(each, caption_id=f"{each.caption_id}, later") for each in simulated(4, units, k)[0]]
     alone, beside = (pairs_for(agreement(each, replicates=300), 0.05, 3, measure) for each in (whole, [*whole, *begun]))
-    assert 0.75 < beside / alone < 1.33
+    assert 0.6 < beside / alone < 1.67  # told from 300 pairs, either scatters by a quarter
 
 
 def test_pairs_grow_as_the_standard_errors_of_normal_answers_say(pilot):
@@ -96,7 +105,7 @@ def test_pairs_grow_as_the_standard_errors_of_normal_answers_say(pilot):
         needed = {k: pairs_for(pilot, 0.001, k, measure) for k in by_k}
         assert needed[2] / needed[3] == pytest.approx(by_k[2] / by_k[3], rel=1e-4)
         assert needed[5] / needed[3] == pytest.approx(by_k[5] / by_k[3], rel=1e-4)
-        assert pairs_for(pilot, 0.99, 3, measure) == 2
+        assert pairs_for(pilot, 0.99, 3, measure) == LEAST_PAIRS[measure]
 
 
 def test_what_rounding_adds_asks_for_no_rater_more(pilot):

@@ -567,6 +567,7 @@ def test_the_command_ends_with_1_where_clips_were_left_out(tmp_path):
     [
         (["--strata", "top=5"], "strata of which run"),
         (["--strata", "best=5", "--run", "r"], "'best=5'; expected top, middle or random"),
+        (["--strata", "top=3,random=1,top=4", "--run", "r"], "top twice; expected each once"),
         (["--strata", "top=-5", "--run", "r"], "'top=-5'; expected"),
         (["--strata", "top=5", "--run", "r", "--similar", "3"], "Leave --similar and --random out"),
         (["--strata", "top=5", "--run", "r", "--random", "3"], "Leave --similar and --random out"),
@@ -606,3 +607,15 @@ def test_the_command_ranks_by_a_trained_run(tmp_path, sentence_encoder):
         best = np.argsort(-found.scorer([caption_id], clips)[0])[:2]
         assert {clips[at] for at in best} == set(of["top"])
     assert study.chosen["ranked_by"] == f"run {tmp_path / 'run'}"
+
+
+def test_silence_is_neither_asked_nor_a_known_answer(tmp_path):
+    found = world(tmp_path / "c")
+    for at in (0, 5):
+        soundfile.write(found.root / f"{at}.wav", np.zeros((400, 2)), 8000)
+    soundfile.write(found.root / "7.wav", np.outer(np.full(400, 0.1), [1, -1]), 8000)  # the channels cancel: heard
+    study = make_study(found, tmp_path / "study", Plan(captions=12, similar=0, random=3, seed=1))
+    asked_clips = {item.clip_id for page in study.pages for item in page.items}
+    assert asked_clips.isdisjoint({"c0", "c5"})
+    assert sorted(problem.where for problem in study.problems) == ["clips.csv line 2", "clips.csv line 7"]
+    assert all("silent: every sample is 0" in problem.what for problem in study.problems)

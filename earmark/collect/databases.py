@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event,
 from sqlalchemy.exc import ArgumentError
 
 from earmark.collect.tables import TABLES
-from earmark.errors import ConfigError
+from earmark.errors import ConfigError, install
 
 BUSY_S = 20.0
 """How long a process waits for another one's transaction."""
@@ -129,7 +129,7 @@ def postgresql(url: URL) -> Engine:
     try:
         return create_engine(url, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True)
     except ImportError as error:
-        raise ConfigError("PostgreSQL needs psycopg. Install it: pip install 'earmark[postgres]'.") from error
+        raise ConfigError(f"PostgreSQL needs psycopg. Install it: {install('postgres')}.") from error
 
 
 def wiped(connection: Connection, wait_s: float) -> bool:

@@ -39,16 +39,19 @@ DIGITS = 6
 """Decimals of means and standard deviations."""
 
 
-def export(source: Source, out: Path | str, layout: str = "collection", *, guard: bool = True) -> int:
-    """How many rows (of ratings) were written to `out`, which appears whole.
+def export(
+    source: Source, out: Path | str, layout: str = "collection", *, guard: bool = True, earlier: bool = False
+) -> int:
+    """How many rows (of the source's ratings) were written to `out`, which appears whole.
 
-    Without `guard` cells are as they are, formulas too: for programs that know nothing of the `'`.
+    Without `guard` cells are as they are, formulas too: for programs that know nothing of the `'`. With `earlier` an
+    exported collection keeps the ratings that it had before the study, too.
     Raises `ConfigError` on an unknown layout, `DataError` where `out` is there already, or the source has not what the
     layout needs.
     """
     out = Path(out)
     if layout == "collection":
-        return _export_collection(source, out, guard)
+        return _export_collection(source, out, guard, earlier)
     if layout not in LAYOUTS:
         raise ConfigError(f"--layout {layout}; expected {', '.join(('collection', *LAYOUTS))}.")
     if out.exists() or out.is_symlink():
@@ -71,14 +74,22 @@ def without_formulas(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) 
     return [guarded(column) for column in columns], cells
 
 
-def _export_collection(source: Source, out: Path, guard: bool) -> int:
-    """The collection of the source with its ratings; sounds stay where they are."""
+def _export_collection(source: Source, out: Path, guard: bool, earlier: bool) -> int:
+    """The collection of the source with its ratings, with `earlier` after those it had; sounds stay where they are."""
     source = source.in_collection()
     found = _collection(source, "collection")
     check_new_folder(out)
     about = {**found.about, GUARD: guard, "collected": _about(source)}
-    replace(found, ratings=list(source.ratings), kind=source.kind, about=about, problems=[]).write(out)
+    kept = earlier_ratings(source) if earlier else []
+    kind = max(source.kind, found.kind, key=KINDS.index) if kept else source.kind
+    replace(found, ratings=[*kept, *source.ratings], kind=kind, about=about, problems=[]).write(out)
     return len(source.ratings)
+
+
+def earlier_ratings(source: Source) -> list[Rating]:
+    """The ratings that a study's collection had before the study."""
+    of_study = source.collection is not None and source.what == "study"
+    return list(source.collection.ratings) if source.collection is not None and of_study else []
 
 
 def _about(source: Source) -> dict[str, object]:
@@ -195,5 +206,6 @@ def _names(source: Source) -> dict[str, str]:
     rated = {rating.clip_id for rating in source.ratings}
     clips = [clip for clip in _collection(source, "xacle").clips if clip.clip_id in rated]
     names = {clip.clip_id: PurePosixPath(clip.path).name or clip.clip_id for clip in clips}
-    twice = Counter(names.values())
-    return {clip_id: name if twice[name] == 1 else clip_id for clip_id, name in names.items()}
+    while len(times := Counter(names.values())) < len(names):  # an id may be another file's name
+        names = {clip_id: name if times[name] == 1 else clip_id for clip_id, name in names.items()}
+    return names

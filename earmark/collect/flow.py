@@ -7,6 +7,7 @@ and say nothing of clips or groups. What is refused is a `RefusedError`: one lin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -318,8 +319,12 @@ class Flow:
         return found
 
     def _elapsed(self, since: str) -> float:
-        """Seconds since then, and a little more."""
-        return max(0.0, (self.now() - datetime.fromisoformat(since)).total_seconds()) + TOLERANCE_S
+        """Seconds since then, and a little more; without end where that is yet to come.
+
+        Then a clock was set back, or another server's is ahead, and no listener is to wait for that.
+        """
+        seconds = (self.now() - datetime.fromisoformat(since)).total_seconds()
+        return seconds + TOLERANCE_S if seconds >= 0 else math.inf
 
 
 def _number(value: object) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from earmark.audio.decode import decoders_silent, streamed
+from earmark.audio.decode import decoders_silent, unmixed
 from earmark.data.check import Names, is_file, shown
 from earmark.data.collection import LISTS, Caption, Clip, Collection
 from earmark.data.overlap import plain_text
@@ -146,10 +146,14 @@ def _lengths(
 
 
 def _length(path: Path) -> float | str:
-    """Seconds, or why the sound cannot be decoded."""
+    """Seconds, or why nobody can hear the sound."""
     try:
-        with streamed(path, 10.0, []) as stream:
-            return sum(len(block) for block in stream.blocks) / stream.rate
+        with unmixed(path) as sound:
+            frames, silent = 0, True
+            for block in sound.blocks:
+                frames += len(block)
+                silent = silent and not block.any()
+            return "silent: every sample is 0" if silent else frames / sound.rate
     except (EarmarkError, OSError) as error:
         return shown(str(error).removeprefix(f"{path}: ")).rstrip(".")
 

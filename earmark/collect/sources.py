@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 GRREL = ("tid", "fid", "fid_group", "rating")
 PLAIN = ("caption_id", "clip_id", "rating")
+OF_MEANS = ("sd", "n")
+"""What a row of means has beside the mean."""
 ANSWERED = ("rater_id", "page", "caption_id", "clip_id", "given_at")
 """What tells the answers to one item, and their order, in a study's own table."""
 RATED = ("RELATE", "XACLE")
@@ -161,6 +163,11 @@ def read_source(path: Path | str, *, store: str = "", unsubmitted: bool = False,
     if not found.ratings:
         first = f" The first: {found.problems[0]}" if found.problems else ""
         counts = "; ".join(f"{count:,} {why}" for why, count in found.left_out.items())
+        if found.what == "study" and not counts:
+            raise DataError(
+                f"{path}: no rating counts; nobody has submitted a page yet. The owner's page tells how far listeners "
+                f"are; answers of a rehearsal are in --store {path / 'rehearsal.db'}."
+            )
         raise DataError(f"{path}: no rating counts{f' (left out: {counts})' if counts else ''}.{first}")
     return found
 
@@ -312,6 +319,11 @@ def _of_file(path: Path, encoding: str) -> Source:
     columns, rows, problems = read_table(path, encoding=encoding)
     if set(GRREL) <= set(columns):
         return _of_rows(path, "GrRel", rows, problems, {"tid": "caption_id", "fid": "clip_id", "fid_group": "group"})
+    if {*PLAIN, *OF_MEANS} <= set(columns):
+        raise DataError(
+            f"{path} line 1: a table of means (columns {', '.join(OF_MEANS)}), which tells no single answer; expected "
+            "ratings. Export them with --layout ratings, or name the study."
+        )
     if set(PLAIN) <= set(columns):
         return _of_rows(path, "ratings", rows, problems, {})
     if any(set(layout.columns) <= set(columns) for layout in LAYOUTS if layout.name in RATED):
@@ -360,7 +372,13 @@ def _of_rows(
 def _last(rows: Sequence[Row]) -> dict[tuple[str, ...], Row]:
     """The answers that count of a study's table with all that were given, by what was answered."""
     told = [row for row in rows if all(column in row.cells for column in ANSWERED)]
-    return {_answered(row.cells): row for row in sorted(told, key=lambda row: row.cells["given_at"])}
+    return {_answered(row.cells): row for row in sorted(told, key=_order)}
+
+
+def _order(row: Row) -> tuple[int, str]:
+    """How often the rater had changed the answer before; the time alone may have been set back."""
+    changes = row.cells.get("changes", "")
+    return int(changes) if changes.isascii() and changes.isdigit() and len(changes) < 10 else 0, row.cells["given_at"]
 
 
 def _answered(cells: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ edited in spreadsheets: cells that would be formulas there begin with a `'`, whi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import unicodedata
 from collections import Counter
@@ -194,6 +195,12 @@ class Study:
     def id(self) -> str:
         """What tells this study's answers from another's; empty where nobody gave it one."""
         return str(self.chosen.get("id", ""))
+
+    @property
+    def cookie(self) -> str:
+        """The name of its raters' cookie: the same by every server that serves it, another for every study."""
+        told = self.id or str(self.folder.resolve())
+        return f"earmark-study-{hashlib.sha256(told.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
 
     def page(self, page_id: str) -> Page:
         """The page of that id. Raises `DataError` where the study has none."""

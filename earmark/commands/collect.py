@@ -30,7 +30,7 @@ StoreOption = Annotated[
         "--store",
         metavar="FILE|URL",
         envvar="EARMARK_STORE",
-        help="Where answers are kept: a file, or postgresql://USER@HOST/DATABASE.  [default: STUDY/study.db]",
+        help="Where answers are kept: a file, or postgresql://USER@HOST/DB.  [default: STUDY/study.db]",
         show_default=False,
     ),
 ]
@@ -99,7 +99,7 @@ def serve(
                 kept,
                 owner_token=token,
                 names=[host, *(name or [])],
-                cookie=f"earmark-study-{port}",
+                cookie=found.cookie,
                 public=not is_loopback(host),
             )
         console.show_problems(silent, "sounds that cannot be played")

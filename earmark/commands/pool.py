@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from earmark import console
-from earmark.commands.shared import STDOUT, JsonOption, SeedOption, exit_with, give_json, read
+from earmark.commands.shared import STDOUT, JsonOption, SeedOption, check_json, exit_with, give_json, read
 from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def pool(
     - `earmark collect pool mine --to study --run runs/first --strata top=5,middle=5,random=5`
     """
     counts = _counts(strata, run, similar, random)
+    check_json(json_to, folder, run)
     with console.progress() as progress:
         progress.starting()
         from earmark.collect.pool import Plan, make_study, summary
@@ -134,13 +135,15 @@ def _counts(strata: str, run: Path | None, similar: int | None, random: int | No
         raise ConfigError(f"--strata {strata}: strata of which run? Name it: --run RUN.")
     if similar is not None or random is not None:
         raise ConfigError(f"--strata {strata}: it says how many are asked. Leave --similar and --random out.")
-    found = dict.fromkeys(STRATA.values(), 0)
+    found: dict[str, int] = {}
     for part in strata.split(","):
         name, _, count = (each.strip() for each in part.partition("="))
         if name not in STRATA or not (count.isascii() and count.isdigit() and len(count) < 6):
             raise ConfigError(f"--strata {strata}: {part!r}; expected top, middle or random with a count: top=5.")
+        if STRATA[name] in found:
+            raise ConfigError(f"--strata {strata}: {name} twice; expected each once.")
         found[STRATA[name]] = int(count)
-    return found
+    return dict.fromkeys(STRATA.values(), 0) | found
 
 
 def _settings(assignments: list[str]) -> Settings:

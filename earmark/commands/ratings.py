@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from earmark import console
-from earmark.commands.shared import STDOUT, JsonOption, SeedOption, exit_with, give_json
+from earmark.commands.shared import STDOUT, JsonOption, SeedOption, check_json, exit_with, give_json
+from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
     from earmark.collect.sources import Source
@@ -61,6 +62,9 @@ def export(
         bool,
         typer.Option("--unguarded", help="Cells as they are, even where a spreadsheet would take them for formulas."),
     ] = False,
+    earlier: Annotated[
+        bool, typer.Option("--earlier", help="A collection keeps the ratings that it had before the study, too.")
+    ] = False,
     store: StoreOption = "",
     encoding: Annotated[str, typer.Option(help="Of a file.")] = "utf-8",
 ) -> None:
@@ -77,16 +81,24 @@ def export(
 
     - `earmark collect export study --to ratings.csv --layout ratings`
     """
+    from earmark.collect.export import earlier_ratings
     from earmark.collect.export import export as write
 
+    if earlier and layout != "collection":
+        raise ConfigError(f"--earlier with --layout {layout}: only a collection has earlier ratings. Leave it out.")
     found = _read(source, store, unsubmitted, encoding, without)
     if layout in ("collection", "xacle"):
         found = found.in_collection()
-    rows = write(found, to, layout, guard=not unguarded)
+    rows = write(found, to, layout, guard=not unguarded, earlier=earlier)
     raters = len({rating.rater_id for rating in found.ratings if rating.rater_id})
     written = console.count(rows, "pair" if layout in ("mean", "grrel") else "rating")
     kind = console.KIND[found.kind]
     console.say(f"{to}: {found.name} ({kind}) as {layout}: {written} of {console.count(raters, 'rater')}")
+    before = console.count(len(earlier_ratings(found)), "earlier rating") if layout == "collection" else ""
+    if earlier:
+        console.say(f"kept: {before} of the collection")
+    elif before and earlier_ratings(found):
+        console.say(f"left out: {before} of the collection, from before the study (--earlier keeps them)")
     _say_left_out(found)
     exit_with(found.problems, "rows or ratings were left out")
 
@@ -134,6 +146,7 @@ def agreement(
 
     - `earmark collect agreement REL.csv --json relate.json`
     """
+    check_json(json_to, source)
     with console.progress() as progress:
         progress.starting()
         from earmark.measure.agreement import agreement as agree
@@ -263,7 +276,10 @@ def _show_panel(needed: Panel, basis: str) -> None:
         console.say(f"ICC(2,k) of {row.wanted:g}: {_raters(row.number)} a pair")
     console.show_table(
         ["raters a pair", "wanted", "pairs for α", "pairs for ICC(2,k)"],
-        [[str(row.raters), f"± {row.wanted:g}", _count(row.alpha), _count(row.icc)] for row in needed.for_agreements],
+        [
+            [str(row.raters), f"± {row.wanted:g}", _pairs(row.alpha, "alpha"), _pairs(row.icc, "icc")]
+            for row in needed.for_agreements
+        ],
         "Pairs for an interval so wide, of other captions and the same raters",
     )
 
@@ -282,6 +298,12 @@ def _share(value: float) -> str:
 
 def _raters(value: float) -> str:
     return f"{_count(value)} rater{'' if value == 1 else 's'}"
+
+
+def _pairs(value: float, measure: str) -> str:
+    from earmark.measure.panel import LEAST_PAIRS
+
+    return f"{'≤ ' if value == LEAST_PAIRS[measure] else ''}{_count(value)}"
 
 
 def _count(value: float) -> str:

@@ -313,8 +313,8 @@ def icc(answers: Answers, *, replicates: int = 1000, level: float = 0.95, seed: 
     An answer is μ + unit + rater + rest, of variances u, r and e: ICC(2,1) = u / (u + r + e) and ICC(2,k) =
     u / (u + (r + e) / k). The variances are by Henderson's Method I, which needs no complete table (Searle, Casella and
     McCulloch, "Variance Components", 1992, chapter 5); on a complete one that is the two-way analysis of variance of
-    Shrout and Fleiss ("Intraclass Correlations", 1979), except that variances below 0 are 0. NaN where units, raters
-    and rest cannot be told apart, as with one rating a unit, or where all answers are equal.
+    Shrout and Fleiss ("Intraclass Correlations", 1979), but never below 0. NaN where units, raters and rest cannot be
+    told apart, as with one rating a unit, or where all answers are equal.
     """
     answers = once(answers)
     none = Interval(np.nan, np.nan)
@@ -364,7 +364,7 @@ class _Variances:
         a, b, mean, ones = n_units / n, (answers**2).sum(axis=0) / n, total**2 / n, np.ones(len(n))
         observed = np.stack([squares, of_units, of_raters, mean], axis=1)
         expected = np.stack([[n, n, n], [n, units, units], [raters, n, raters], [a, b, ones]]).transpose(2, 0, 1)
-        u, r, e = np.maximum(_solved(_CONTRASTS @ expected, observed @ _CONTRASTS.T), 0).T
+        u, r, e = _not_below_zero(_solved(_CONTRASTS @ expected, observed @ _CONTRASTS.T)).T
         k, whole = units / inverse, u + r + e
         defined = whole > 1e-12 * self.spread
         single = np.divide(u, whole, where=defined, out=np.full(len(n), np.nan))
@@ -374,6 +374,18 @@ class _Variances:
 
 _CONTRASTS = np.array([[0.0, 1, 0, -1], [0, 0, 1, -1], [1, -1, -1, 1]])
 """Sums of squares of units, raters and rest from those of all answers, of units, of raters and of the mean."""
+
+
+def _not_below_zero(variances: Floats) -> Floats:
+    """[replicate, 3] the variances of units, raters and rest, none below 0.
+
+    Raters and rest keep their sum, which is the variance of an answer to a unit: where one comes out below 0 the other
+    has the whole, or answers would look noisier than they are.
+    """
+    units, raters, rest = variances.T
+    noise = np.maximum(raters + rest, 0)
+    raters = np.where(rest < 0, noise, np.clip(raters, 0, noise))
+    return np.stack([np.maximum(units, 0), raters, noise - raters], axis=1)
 
 
 def _solved(coefficients: Floats, sums: Floats) -> Floats:

@@ -14,7 +14,7 @@ anew for every pair. Then, all 95 %:
   there, it is of other captions and the same raters: a few raters who differ in leniency make the true one wider,
   whatever n.
 
-Numbers are rounded up. What the study does not tell is NaN.
+Numbers are rounded up, and pairs are `LEAST_PAIRS` at least. What the study does not tell is NaN.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ RELIABILITIES = (0.7, 0.8, 0.9)
 AGREEMENTS = (0.1, 0.05, 0.02)
 """Half-widths of α and of ICC(2,k)."""
 RATERS = (1, 2, 3, 4, 5, 8, 12, 20)
+LEAST_PAIRS = {"alpha": 30, "icc": 90}
+"""Fewer pairs are never told: their intervals are wider than the formula says (of ICC(2,k), 22 pairs: by half)."""
 
 
 class ByRaters(NamedTuple):
@@ -146,7 +148,7 @@ def pairs_for(found: Agreement, half: float, k: int, measure: str) -> float:
     there = (1 + np.sqrt(1 + 8 * found.pairs / found.units_of_two)) / 2
     mean_of = found.icc.k if measure == "icc" else there
     ratio = (now.high - now.low) / 2 / half * _error(found, k, k, measure) / _error(found, there, mean_of, measure)
-    return _up(max(found.units_of_two * ratio**2, 2))
+    return _up(max(found.units_of_two * ratio**2, LEAST_PAIRS[measure]))
 
 
 def _error(found: Agreement, k: float, mean_of: float, measure: str) -> float:
