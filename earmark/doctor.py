@@ -9,7 +9,7 @@ import platform
 import shutil
 from typing import NamedTuple
 
-from earmark.errors import DataError
+from earmark.errors import DataError, install
 from earmark.files import cache_folder
 from earmark.model import pretrained
 
@@ -66,7 +66,7 @@ def _optional(name: str, extra: str, what: str) -> Finding:
     try:
         return Finding(name, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, f"not installed; for {what}: pip install 'earmark[{extra}]'")
+        return Finding(name, f"not installed; for {what}: {install(extra)}")
 
 
 def _devices() -> list[Finding]:

@@ -21,6 +21,11 @@ class ConfigError(EarmarkError):
     """A setting, a recipe or a combination of them that cannot be carried out."""
 
 
+def install(extra: str) -> str:
+    """What installs an extra, in words; earmark is on no package index, so its folder is named."""
+    return f"pip install '.[{extra}]' in earmark's folder"
+
+
 def in_short(error: BaseException, most: int = 120) -> str:
     """The first line of what another library's error says, of a long one whole sentences, or words and `…`."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]

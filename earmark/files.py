@@ -16,6 +16,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,29 @@ def check_columns(path: Path, found: Sequence[str], needed: Iterable[str], advic
         raise DataError(f"{path} line 1: column {twice[0]!r} stands twice. Rename one of them.")
 
 
+SHELLS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""How the paths begin by which a shell hands over what another command writes: `<(sort pairs.csv)`."""
+
+
+def opened(path: Path) -> io.BufferedReader:
+    """The file, open for reading. Raises `DataError` where it cannot be read or is not a regular file.
+
+    A pipe in a folder would be waited for without end; what a shell hands over (`SHELLS`) is read.
+    """
+    try:
+        # not waited for, should it be a pipe
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if str(path).startswith(SHELLS) else os.O_NONBLOCK))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DataError(f"{path}: cannot be read ({reason}). Check the path.") from error
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or (str(path).startswith(SHELLS) and not stat.S_ISDIR(mode)):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+    raise DataError(f"{path}: {what}; expected a file. Check the path.")
+
+
 def read_text(path: Path, encoding: str = "") -> str:
     """The file's text without a byte-order mark. Raises `DataError` where it is not text of that encoding.
 
@@ -60,12 +84,13 @@ def read_text(path: Path, encoding: str = "") -> str:
     """
     may_name, encoding = bool(encoding), encoding or "utf-8"
     try:
-        data = path.read_bytes()
+        with opened(path) as file:
+            data = file.read()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). Check the path.") from error
     try:
         name = codecs.lookup(encoding).name
-        return data.decode("utf-8-sig" if name == "utf-8" else name)
+        return data.decode(name).removeprefix("\ufeff")  # utf-16-le, say, leaves the mark in
     except LookupError as error:
         raise DataError(f"{path}: encoding {encoding!r} is not known. Try utf-8, cp1252 or utf-16.") from error
     except UnicodeError as error:

@@ -8,6 +8,8 @@ not written for counts as irrelevant), None where nobody knows (ratings). Where 
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 Aggregate = Literal["mean", "standardised"]
 ANCHOR = "anchor"
 """The group of a study's own checks on its raters: they say nothing of the pairs that people judge."""
+DIGITS = 9
+"""Of means over raters and of their spread, 0–100: what is equal on paper is equal here."""
 CSV_COLUMNS = ("caption_id", "clip_id", "rating", "n", "sd", "weight")
+_DIGITS = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,26 @@ class Rating:
     """With what chance the pair was drawn, in (0, 1]."""
     more: Mapping[str, str] = field(default_factory=dict)
     """The file's other columns."""
+
+
+def without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]:
+    """The ratings but a study's checks, and a line that counts these."""
+    kept = [rating for rating in ratings if rating.group != ANCHOR]
+    left = len(ratings) - len(kept)
+    return kept, [f"{left:,} ratings of the group {ANCHOR} left out: a study's checks on its raters"] if left else []
+
+
+def mean_rating(ratings: Sequence[float]) -> float:
+    """The mean of a pair's ratings, 0–100, to nine decimals: 15 of {10, 20} as of {15, 15}, in any order."""
+    return round(math.fsum(ratings) / len(ratings), DIGITS)
+
+
+def spread(ratings: Sequence[float]) -> float:
+    """The sample standard deviation (n − 1) of a pair's ratings, to nine decimals; NaN for a single one."""
+    if len(ratings) < 2:
+        return math.nan
+    mean = math.fsum(ratings) / len(ratings)
+    return round(math.sqrt(math.fsum((rating - mean) ** 2 for rating in ratings) / (len(ratings) - 1)), DIGITS)
 
 
 class Pair(NamedTuple):
@@ -86,7 +111,9 @@ class Relevance:
 
     @classmethod
     def from_ratings(cls, ratings: Iterable[Rating], aggregate: Aggregate = "mean") -> Relevance:
-        """A pair's value is the mean of its ratings / 100; pairs that nobody rated are unjudged.
+        """A pair's value is the mean of its ratings (`mean_rating`) / 100; pairs that nobody rated are unjudged.
+
+        Every rating given counts: a study's anchors are left out before (`without_anchors`).
 
         With `aggregate="standardised"` each rater's ratings are first brought to the mean and the standard
         deviation of all ratings (a rater's leniency and spread drop out; ratings without a rater stay as they
@@ -103,7 +130,7 @@ class Relevance:
         places: dict[tuple[str, str], list[int]] = {}
         for place, rating in enumerate(rows):
             places.setdefault((rating.caption_id, rating.clip_id), []).append(place)
-        return cls((_aggregated(rows, values / 100, at) for at in places.values()), unjudged=None)
+        return cls((_aggregated(rows, values, at) for at in places.values()), unjudged=None)
 
     def __len__(self) -> int:
         """The number of judged pairs that the table holds."""
@@ -205,7 +232,8 @@ class Relevance:
     def read_csv(cls, path: Path, *, unjudged: float | None = None) -> Relevance:
         """The table of a file of `caption_id,clip_id,rating` (0–100) and, if there, `n,sd,weight`.
 
-        Raises `DataError` with the line on anything that cannot be read.
+        An empty `n` is 1, an empty `sd` undefined, an empty `weight` 1. Raises `DataError` with the line on anything
+        that cannot be read.
         """
         _, rows, problems = read_table(path, CSV_COLUMNS[:3])
         if problems:
@@ -226,17 +254,19 @@ class Relevance:
 
     @classmethod
     def read_qrels(cls, path: Path, *, highest: float = 100.0, unjudged: float | None = 0.0) -> Relevance:
-        """The table of a TREC qrels file; `highest` is the grade that stands for 1.0.
+        """The table of a TREC qrels file; `highest` is the grade that stands for 1.0, grades are from 0 to that.
 
         Raises `DataError` with the line.
         """
+        if not (highest > 0 and math.isfinite(highest)):
+            raise DataError(f"{path}: highest = {highest:g}; expected the grade that stands for 1.0, a number above 0.")
         pairs = []
         for line, text in enumerate(read_text(path).splitlines(), start=1):
             cells = text.split()
             if cells and len(cells) != 4:
                 raise DataError(f"{path} line {line}: {len(cells)} columns; expected `query 0 item grade`.")
             if cells:
-                grade = float(_number(f"{path} line {line}", "grade", cells[3]))
+                grade = float(_number(f"{path} line {line}", "grade", cells[3], highest))
                 pairs.append(Pair(unquote(cells[0]), unquote(cells[2]), grade / highest))
         return cls(pairs, unjudged=unjudged)
 
@@ -270,13 +300,12 @@ def _check_rating(rating: Rating) -> None:
 
 
 def _aggregated(rows: Sequence[Rating], values: NDArray[np.float64], at: Sequence[int]) -> Pair:
-    """One pair from the places of its ratings."""
+    """One pair from the places of its ratings, of values 0–100."""
     first = rows[at[0]]
-    several = values[at]
-    sd = float(several.std(ddof=1)) if len(at) > 1 else math.nan
+    several = values[at].tolist()
     chances = [chance for i in at if (chance := rows[i].probability)]
     weight = len(chances) / sum(chances) if chances else 1.0
-    return Pair(first.caption_id, first.clip_id, float(several.mean()), len(at), sd, weight)
+    return Pair(first.caption_id, first.clip_id, mean_rating(several) / 100, len(at), spread(several) / 100, weight)
 
 
 def _standardised(values: NDArray[np.float64], raters: Sequence[str]) -> NDArray[np.float64]:
@@ -293,11 +322,15 @@ def _standardised(values: NDArray[np.float64], raters: Sequence[str]) -> NDArray
 
 def _pair(where: str, cells: Mapping[str, str]) -> Pair:
     """The pair of a row of `write_csv`."""
-    number = {column: _number(where, column, cells.get(column) or "nan") for column in CSV_COLUMNS[2:]}
-    n = 1 if number["n"].is_nan() else int(number["n"])
-    weight = 1.0 if number["weight"].is_nan() else float(number["weight"])
-    value, sd = float(number["rating"] / 100), float(number["sd"] / 100)
-    return Pair(cells["caption_id"], cells["clip_id"], value, n, sd, weight)
+    n, sd, weight = (cells.get(column, "").strip() for column in CSV_COLUMNS[3:])
+    return Pair(
+        cells["caption_id"],
+        cells["clip_id"],
+        float(_number(where, "rating", cells["rating"].strip(), 100) / 100),
+        _count(where, "n", n) if n else 1,
+        float(_number(where, "sd", sd, 100) / 100) if sd else math.nan,
+        float(_number(where, "weight", weight, sys.float_info.max)) if weight else 1.0,
+    )
 
 
 def _percent(value: float) -> str:
@@ -305,11 +338,21 @@ def _percent(value: float) -> str:
     return "" if math.isnan(value) else str(Decimal(repr(float(value))) * 100)
 
 
-def _number(where: str, column: str, text: str) -> Decimal:
+def _number(where: str, column: str, text: str, highest: float) -> Decimal:
+    """The number from 0 to `highest` that the text is, in digits and perhaps an exponent, as Python writes floats."""
     try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise DataError(f"{where}: {column} {text!r}; expected a number.") from None
+        if _DIGITS.fullmatch(text) and 0 <= float(text) <= highest:
+            return Decimal(text)
+    except InvalidOperation:  # an exponent of twenty digits
+        pass
+    most = "0 or more" if highest == sys.float_info.max else f"0–{highest:g}"
+    raise DataError(f"{where}: {column} {text!r}; expected a number, {most}. Mend the row.")
+
+
+def _count(where: str, column: str, text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
+        raise DataError(f"{where}: {column} {text!r}; expected a whole number, 1 or more. Mend the row.")
+    return int(text)
 
 
 def quoted(text: str) -> str:

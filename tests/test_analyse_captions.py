@@ -164,7 +164,7 @@ def test_without_a_reference_what_is_frequent_is_undefined(plain):
 
 def test_without_spacy_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, module.SPACY_MODEL, None)
-    with pytest.raises(DataError, match=r"pip install 'earmark\[analyse\]'") as refused:
+    with pytest.raises(DataError, match=r"pip install '\.\[analyse\]' in earmark's folder") as refused:
         caption_features(captions("a dog"), [], NGRAM)
     assert "\n" not in str(refused.value)
 

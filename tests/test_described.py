@@ -393,7 +393,7 @@ def test_the_command_says_what_was_taken_and_lists_rows_that_say_nothing(tmp_pat
     table(tmp_path / "t.csv", [["a/one.wav", "x", "k"], ["absent", "y", ""]], ("file", "title", "Keywords"))
     done = command("sounds", "--to", "index", "--model", run, "--words", "t.csv", "--tags", "Keywords", cwd=tmp_path)
     assert done.returncode == 1
-    assert f"{tmp_path}/t.csv: describes 1 files; title, Keywords (tags), by file\n" in done.stdout
+    assert f"{tmp_path}/t.csv: describes 1 file; title, Keywords (tags), by file\n" in done.stdout
     assert f"{tmp_path}/t.csv line 3: no file 'absent' is indexed. The row is left out." in done.stderr
     assert "1 row of the table was left out" in done.stderr
     done = command("--to", "index", "--json", cwd=tmp_path)

@@ -149,6 +149,32 @@ def test_where_nothing_can_be_embedded_the_old_vectors_stay(world):
     assert VectorTable.read(world.root / "clip_vectors.npz").vectors.shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("fails", "clip_model", "dim"), [("clip_vectors.npz", "old", 3), ("caption_vectors.npz", "cnn6", 512)]
+)
+def test_after_an_error_each_file_of_vectors_has_the_names_of_its_own_models(
+    world, tmp_path, monkeypatch, fails, clip_model, dim
+):
+    ids, texts = (tuple(c.clip_id for c in world.clips), tuple(c.caption_id for c in world.captions))
+    VectorTable(ids, np.ones((len(ids), 3), np.float32)).write(world.root / "clip_vectors.npz")
+    VectorTable(texts, np.ones((len(texts), 3), np.float32)).write(world.root / "caption_vectors.npz")
+    world.about["vectors"] = {"clip_model": "old", "clip_fingerprint": "1", "caption_model": "older", "by": "hand"}
+    world.write_about()
+    write = VectorTable.write
+
+    def full(table, path):
+        if path.name == fails:
+            raise DataError(f"{path}: cannot be written (No space left on device).")
+        write(table, path)
+
+    monkeypatch.setattr(VectorTable, "write", full)
+    with pytest.raises(DataError, match="No space left"):
+        embed(Collection.read(world.root), "cnn6", text=SMALL, jobs=1)
+    named = Collection.read(world.root).about["vectors"]
+    assert (named["clip_model"], named["caption_model"], named["by"]) == (clip_model, "older", "hand")
+    assert VectorTable.read(world.root / "clip_vectors.npz").vectors.shape[1] == dim
+
+
 @pytest.mark.case("I06")
 def test_two_at_once_leave_the_vectors_of_one_with_its_name(world, tmp_path, monkeypatch):
     write = VectorTable.write

@@ -416,3 +416,40 @@ def test_an_untrained_run_saw_nothing(world, tmp_path):
         "trained_on": 0,
         "stopped_training": False,
     }
+
+
+def test_the_same_sound_twice_is_tied_whatever_the_order_of_the_rows(world, tmp_path):
+    train(recipe(RECIPE, "train.max_epochs=0", "model.dim=300", "audio.hidden=200"), world, tmp_path / "run")
+    vectors = world.clip_vectors
+    gallery = [clip.clip_id for clip in world.gallery("evaluation")]
+    twin = dict(zip(gallery[1::2], gallery[::2], strict=False))
+    doubled = VectorTable(vectors.ids, vectors.rows([twin.get(clip, clip) for clip in vectors.ids]))
+    captions = VectorTable(world.caption_vectors.ids, world.caption_vectors.vectors)
+    found = []
+    for name, clips in (
+        ("as", world.clips),
+        ("reversed", world.clips[::-1]),
+        ("parted", world.clips[::2] + world.clips[1::2]),
+    ):
+        collection = Collection(tmp_path / name, list(clips), world.captions, world.ratings, name="small")
+        collection.write()
+        doubled.write(tmp_path / name / "clip_vectors.npz")
+        captions.write(tmp_path / name / "caption_vectors.npz")
+        evaluation, scored, _ = evaluate_run(tmp_path / "run", Collection.read(tmp_path / name), "evaluation")
+        scores = scored.scorer([caption.caption_id for caption in world.captions_of("evaluation")], gallery)
+        pairs = len(gallery) // 2
+        np.testing.assert_array_equal(scores[:, 1 : 2 * pairs : 2], scores[:, 0 : 2 * pairs : 2])
+        found.append(evaluation)
+    for other in found[1:]:
+        for measure, values in found[0].text_to_audio.values.items():
+            np.testing.assert_array_equal(other.text_to_audio.values[measure], values)
+
+
+def test_the_order_of_a_clips_captions_changes_no_score():
+    captions = [Caption(f"{clip}{k}", clip, f"text {clip} {k}") for clip in "abc" for k in range(5)]
+    vectors = np.random.default_rng(0).standard_normal((15, 50)).astype(np.float32)
+    vectors[5:10] = vectors[:5]  # the captions of b mean what those of a do
+    order = [*range(5), 9, 7, 5, 8, 6, *range(10, 15)]
+    own = OwnCaptions([captions[at] for at in order], vectors[order])
+    scores = own.scores([f"c{k}" for k in range(5)], ["a", "b"])
+    np.testing.assert_array_equal(scores[:, 0], scores[:, 1])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -212,3 +213,24 @@ def test_texts_that_training_saw_are_counted_apart(tmp_path):
     for seen in ((), ("wind",), ("rain", "dog", "bell")):  # none or all of them: nothing to tell apart
         numbers = evaluate(collection, "evaluation", scorer, seen_texts=frozenset(seen)).numbers()
         assert "text_to_audio_unseen_texts" not in numbers
+
+
+def test_a_studys_anchors_count_nowhere(world, tmp_path):
+    scorer = noisy(world, 0.3)
+    first = world.rated("validation")[0]
+    own = [Rating(c.caption_id, c.clip_id, 100.0, "anchor", "x") for c in world.captions_of("validation")]
+    more = replace(world, ratings=[*own, *world.ratings, replace(first, rating=0.0, group="anchor")])
+    whole = evaluate(world, "validation", scorer)
+    found = evaluate(more, "validation", scorer)
+    assert found.numbers() == whole.numbers()
+    assert found.rated.groups == whole.rated.groups
+    for name, each in (("with", more), ("without", world)):
+        write_trec(tmp_path / name, each, "validation", scorer)
+    for file in ("ratings.qrels", "ratings.run"):
+        assert (tmp_path / "with" / file).read_text() == (tmp_path / "without" / file).read_text()
+    assert more.rated("validation") == world.rated("validation")
+    assert len(more.rated("validation", anchors=True)) == len(world.rated("validation")) + len(own) + 1
+    assert len(more.rated(anchors=True)) == len(more.ratings)
+    only = replace(world, ratings=own)
+    assert evaluate(only, "validation", scorer).rated is None
+    assert not len(only.relevance("ratings"))

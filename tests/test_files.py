@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError
-from earmark.files import folder_aside, read_table, read_text, write_table, write_text, writing, writing_folder
+from earmark.files import folder_aside, opened, read_table, read_text, write_table, write_text, writing, writing_folder
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
@@ -216,3 +216,27 @@ def test_a_secret_is_at_no_moment_readable_by_others(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "replace", watched)
     write_text(tmp_path / "token", "secret", mode=0o600)
     assert seen == [0o600]
+
+
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8", "utf_8"])
+def test_a_mark_is_no_part_of_the_text_whatever_encoding_is_named(tmp_path: Path, name: str) -> None:
+    path = table(tmp_path, "\ufeffa,b\n1,2\n".encode(name))
+    assert cells(path, encoding=name) == [{"a": "1", "b": "2"}]
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match=r"pipe\.csv: not a regular file; expected a file"):
+        read_table(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match="a folder; expected a file"):
+        opened(tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        opened(tmp_path / "nowhere")
+
+
+def test_what_a_shell_hands_over_is_read() -> None:
+    reading, writing_end = os.pipe()
+    os.write(writing_end, b"a\n1\n")
+    os.close(writing_end)
+    assert read_text(Path(f"/dev/fd/{reading}")) == "a\n1\n"
+    os.close(reading)

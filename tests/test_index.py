@@ -412,9 +412,21 @@ def test_the_counts_of_a_run_add_up(index, sounds):
     assert (built.changed, len(built.moved), built.touched, built.unchanged) == (3, 1, 1, 2)
     assert (built.indexed, built.copies, len(built.left_out)) == (1, 1, 1)
     assert sorted(built.removed) == [str(sounds / "b" / "dog.wav"), str(sounds / "d" / "0.wav")]
+    assert built.unseen == 0
     stayed = built.unchanged + built.touched + built.reworded + built.changed + len(built.moved)
     assert stayed + len(built.removed) == before
     assert stayed + built.indexed + built.copies == built.files == len(ids_of(index))
+
+
+def test_files_elsewhere_are_counted_as_not_looked_at(index, sounds, tmp_path):
+    write_sound(tmp_path / "more" / "x.wav", seed=9)
+    (sounds / "a" / "dog.wav").unlink()  # nobody looks
+    built = build([tmp_path / "more"], index)
+    assert (built.indexed, built.unchanged, built.unseen, built.removed, built.files) == (1, 0, 3, [], 4)
+    built = build([], index)
+    assert (built.unchanged, built.unseen, len(built.removed), built.files) == (3, 0, 1, 3)
+    built = forget([tmp_path / "more"], index)
+    assert (len(built.removed), built.unseen, built.files) == (1, 2, 2)
 
 
 def test_a_file_that_a_kill_left_among_those_left_out_is_taken_off_that_list(index, sounds):
@@ -1006,7 +1018,7 @@ def test_the_command_tells_what_it_did_and_ends_with_1_where_something_was_left_
     write_sound(tmp_path / "-y.wav", 0.3)
     done = command("--to", "index", "--model", run, "--", "-y.wav", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"index: 1 indexed\n1 files in 1 windows, by {run}\n"
+    assert done.stdout == f"index: 1 indexed\n1 file in 1 window, by {run}\n"
     done = command("--to", "index", "--json", "told.json", cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "told.json: written"
     assert json.loads((tmp_path / "told.json").read_text())["unchanged"] == 1
@@ -1021,8 +1033,13 @@ def test_the_command_tells_what_it_did_and_ends_with_1_where_something_was_left_
     assert [Path(each["where"]).name for each in told["left_out"]] == ["bad\\x1b[31m.wav"]
     assert "1 file or folder was left out" in done.stderr
     assert "\x1b" not in done.stderr
+    write_sound(tmp_path / "more" / "x.wav", 0.2)
+    done = command("more", "--to", "index", "--json", cwd=tmp_path)
+    assert (json.loads(done.stdout)["not_looked_at"], json.loads(done.stdout)["indexed"]) == (1, 1)
+    done = command("--to", "index", "--forget", "more", cwd=tmp_path)
+    assert done.stdout.splitlines()[0] == "index: 2 not looked at"
     done = command("--to", "index", "--forget", tmp_path, "--forget", tmp_path / "-y.wav", cwd=tmp_path)
-    assert done.stdout.splitlines() == ["index: 1 removed", f"0 files in 0 windows, by {run}"]
+    assert done.stdout.splitlines() == ["index: 2 removed", f"0 files in 0 windows, by {run}"]
 
 
 def test_the_command_refuses_in_one_line(tmp_path):

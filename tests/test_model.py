@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +19,12 @@ from earmark.errors import ConfigError, DataError
 from earmark.model import cnn as cnn_module
 from earmark.model import pretrained
 from earmark.model.audio_encoders import AudioConfig, AudioEncoder
-from earmark.model.audio_towers import load_pretrained
+from earmark.model.audio_towers import OWN_CAPTIONS, load_pretrained
 from earmark.model.cnn import CNNS, Cnn14
 from earmark.model.dual_encoder import DualEncoder
 from earmark.model.frozen import FrozenTower
 from earmark.model.settings import DualEncoderConfig, Inputs, ModelConfig
-from earmark.model.text_encoders import SentenceEncoder, TextConfig
+from earmark.model.text_encoders import CHECKSUM, SentenceEncoder, TextConfig
 
 SMALL = "all-MiniLM-L6-v2"
 
@@ -230,6 +232,19 @@ def test_weights_are_looked_up_path_first_and_the_error_names_every_place(tmp_pa
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("residual", "size"), [(0.0, ""), (0.1, " --set model.dim=384")])
+def test_a_missing_model_of_texts_names_the_one_that_is_installed(tmp_path, monkeypatch, residual, size):
+    monkeypatch.setenv("EARMARK_MODELS", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setitem(pretrained.HUB, "all-mpnet-base-v2", "")
+    text = TextConfig(encoder="all-mpnet-base-v2", residual=residual)
+    config = DualEncoderConfig(ModelConfig(), AudioConfig(encoder=OWN_CAPTIONS), text)
+    with pytest.raises(DataError) as error:
+        DualEncoder.for_collection(config, Collection(tmp_path, [], []))
+    assert str(error.value).endswith(f"another model of texts: --set text.encoder=all-MiniLM-L6-v2{size}.")
+    assert "\n" not in str(error.value)
+
+
 def test_fingerprint_follows_the_bytes(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"1")
     first = pretrained.fingerprint(tmp_path)
@@ -271,6 +286,55 @@ def test_a_text_does_not_depend_on_its_batch(tmp_path):
     texts = ["A dog barks.", "A long caption about a train that passes by while a bell rings and people talk " * 3]
     together = SentenceEncoder(SMALL, cache=tmp_path / "b").encode(texts)
     np.testing.assert_allclose(alone[0], together[0], atol=1e-6)
+
+
+def test_a_cached_vector_is_to_the_last_bit_the_same_whatever_was_asked_with_it(tmp_path):
+    sentence_encoder_or_skip(SMALL)
+    texts = [" ".join(["a dog barks at", *["the rain"] * (at % 7), str(at)]) for at in range(60)]
+    together = SentenceEncoder(SMALL, cache=tmp_path / "all").encode(texts)
+    few = SentenceEncoder(SMALL, cache=tmp_path / "few")
+    np.testing.assert_array_equal(np.concatenate([few.encode(texts[at : at + 1]) for at in range(9)]), together[:9])
+    np.testing.assert_array_equal(few.encode(texts[::-1]), together[::-1])
+
+
+def damaged_middle(path):
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes(len(data) - 4096)  # the first page is whole: it opens
+    path.write_bytes(data)
+
+
+def no_database(path):
+    path.write_bytes(b"not a database" * 1000)
+
+
+def test_a_damaged_cache_of_texts_costs_computing_them_again_and_is_told_once(tmp_path):
+    sentence_encoder_or_skip(SMALL)
+    texts = [f"rain on roof {at}" for at in range(40)]
+    expected = SentenceEncoder(SMALL, cache=tmp_path).encode(texts)
+    (path,) = tmp_path.glob("*.sqlite")
+    for damage in (damaged_middle, no_database):
+        damage(path)
+        with pytest.warns(UserWarning, match="damaged cache of texts") as told:
+            np.testing.assert_array_equal(SentenceEncoder(SMALL, cache=tmp_path).encode(texts), expected)
+        assert len(told) == 1
+        SentenceEncoder(SMALL, cache=tmp_path).encode(texts)  # it is whole again: nothing is told
+
+
+@pytest.mark.parametrize("kept", [np.full(384, np.nan), np.zeros(383), np.full(384, 0.05)])
+def test_a_cached_vector_that_is_not_what_was_kept_is_not_believed(tmp_path, kept):
+    sentence_encoder_or_skip(SMALL)
+    expected = SentenceEncoder(SMALL, cache=tmp_path).encode(["a dog barks"])
+    (path,) = tmp_path.glob("*.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        tail = database.execute("SELECT vector FROM vectors").fetchone()[0][-CHECKSUM:]
+        database.execute("UPDATE vectors SET vector = ?", (kept.astype("<f4").tobytes() + tail,))
+    np.testing.assert_array_equal(SentenceEncoder(SMALL, cache=tmp_path).encode(["a dog barks"]), expected)
+
+
+def test_a_text_that_utf_8_cannot_hold_is_refused_in_one_line(tmp_path):
+    sentence_encoder_or_skip(SMALL)
+    with pytest.raises(DataError, match=r"text 1: not UTF-8 \('caf"):
+        SentenceEncoder(SMALL, cache=tmp_path).encode(["a dog", "caf\udce9"])
 
 
 @pytest.mark.case("M07")
@@ -496,3 +560,20 @@ def test_a_runs_settings_that_were_edited_are_refused_in_one_line(tmp_path, size
     path.write_text(path.read_text().replace("clip_size = 5", f"clip_size = {size}"))
     with pytest.raises(DataError, match=r"clip_size = .*as training wrote it"):
         DualEncoder.load(tmp_path / "run")
+
+
+def test_equal_inputs_embed_equally_wherever_they_stand():
+    torch.manual_seed(0)
+    model = DualEncoder(
+        DualEncoderConfig(ModelConfig(300), AudioConfig(encoder="vectors", hidden=512), TextConfig("vectors")),
+        Inputs(clip_size=129, caption_size=97),
+    )
+    for size, embed in (
+        (129, lambda x: model.embed_features([Features([each], [1.0]) for each in x])),
+        (97, model.embed_text_features),
+    ):
+        distinct = list(torch.randn(41, size))
+        vectors = [*distinct, distinct[0], distinct[3].clone(), *distinct[:6]]
+        found = embed(vectors)
+        np.testing.assert_array_equal(found[41:], found[[0, 3, 0, 1, 2, 3, 4, 5]])
+        np.testing.assert_array_equal(found[:41], embed(distinct))

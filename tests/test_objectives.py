@@ -10,7 +10,7 @@ from worlds import vector_world
 from earmark.data.collection import Caption, Clip, Collection
 from earmark.learn.batches import batch_at, steps_an_epoch
 from earmark.learn.losses import listnet
-from earmark.learn.objectives import Item, Objective, make_objective, one_caption_a_clip
+from earmark.learn.objectives import Item, Objective, make_objective, one_caption_a_clip, unlearned
 from earmark.learn.recipe import ObjectiveConfig
 from earmark.relevance import Rating, Relevance
 
@@ -48,6 +48,20 @@ def test_the_caption_that_is_drawn_depends_on_the_seed_alone():
     assert first == again
     assert first != other
     assert len({caption.caption_id[-1] for caption in first}) == 5
+
+
+def test_ratings_that_nothing_is_learned_from_are_counted(tmp_path):
+    """Two searches, as the search page keeps them: the best sound of each has the words, the others stand in lists."""
+    clips = [Clip(f"c{at}", "", "development" if at in (0, 3) else "development-lists") for at in range(6)]
+    captions = [Caption("a", "c0", "rain"), Caption("b", "c3", "a dog")]
+    rows = [("a", 0, 90), ("a", 1, 60), ("a", 2, 0), ("b", 3, 80), ("b", 4, 10), ("b", 0, 0)]
+    ratings = [Rating(caption, f"c{at}", float(rating)) for caption, at, rating in rows]
+    found = Collection(tmp_path, clips, captions, ratings)
+    lists = objective(found, loss="listnet", relevance="ratings")
+    best = objective(found, loss="infonce", relevance="captions+ratings")
+    off = objective(found, loss="listnet", relevance="ratings", weight=0.0)
+    count = [unlearned(of, found, "development") for of in ([lists], [best], [best, off], [best, lists], [])]
+    assert count == [0, 3, 3, 0, 6]
 
 
 def test_binary_and_shuffled_lists_hold_the_same_pairs(world):
@@ -208,3 +222,15 @@ def test_the_floor_of_symmetric_listnet_is_reached_by_scores_that_are_the_target
     one_way = Objective(replace(config, symmetric=False), [], Relevance([], unjudged=None))
     assert one_way(values, values, judged).item() == pytest.approx(one_way.floor(values, judged))
     assert made.floor(values, judged) != pytest.approx(one_way.floor(values, judged))
+
+
+def test_anchors_are_no_ratings_to_learn_from(world):
+    own = [Rating(c.caption_id, c.clip_id, 100.0, "anchor") for c in world.captions_of("development")]
+    more = replace(world, ratings=[*own, *world.ratings])
+    for config in (
+        {"loss": "listnet", "relevance": "ratings"},
+        {"loss": "infonce", "relevance": "captions+ratings", "clips": "rated", "captions": "one"},
+    ):
+        with_them, without = objective(more, **config), objective(world, **config)
+        assert with_them.items == without.items
+        assert with_them.relevance == without.relevance

@@ -7,6 +7,7 @@ import csv
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ def test_importing_loads_nothing_heavy(module):
     code = f"import sys, {module}; print([name for name in '{heavy}'.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_said_to_be_installed_is_an_extra_of_earmarks_folder():
+    """Earmark is on no package index: nobody may be sent there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [path.read_text() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGE.rglob("*.py"))]
+    told = {
+        name for page in pages for name in re.findall(r"install\(['\"](\w+)['\"]\)|pip install '\.\[(\w+)\]'", page)
+    }
+    assert {first or second for first, second in told} == set(extras) - {"dev"}
+    assert not [page for page in pages if re.search(r"pip install ['\"]?earmark", page)]
 
 
 # Cases: rows of known trouble

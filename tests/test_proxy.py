@@ -230,7 +230,7 @@ def test_the_command_says_what_it_made_and_refuses_in_one_line(
     done = command(source.root, tmp_path / "out", *small)
     assert done.returncode == 0, done.stderr
     assert "clotho-proxy (PROXY)" in done.stdout
-    assert "72 clips (development 60, validation 8), 208 captions, 24 ratings" in done.stdout
+    assert "72 clips (development 60, validation 8, in rated lists alone 4), 208 captions, 24 ratings" in done.stdout
     assert "left out, since nobody rated anything there: evaluation" in done.stdout
     assert "embedding texts" in done.stderr
     about = Collection.read(tmp_path / "out").about["vectors"]

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import math
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from earmark.analyse.pairs import Pair as AnalysedPair
+from earmark.data.collection import Caption, Clip
 from earmark.errors import ConfigError, DataError
 from earmark.relevance import Pair, Rating, Relevance
 
@@ -152,3 +156,65 @@ def test_an_empty_table_answers():
     values, judged = Relevance.from_ratings([]).block(["c"], ["a", "b"])
     assert values.tolist() == [[0, 0]]
     assert not judged.any()
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.randoms(use_true_random=False))
+def test_means_that_are_equal_on_paper_are_equal_in_any_order(tenths, random):
+    ratings = [tenth / 10 for tenth in tenths]
+    shuffled = random.sample(ratings, len(ratings))
+    one, other = (Relevance.from_ratings(Rating("c", "a", each) for each in some) for some in (ratings, shuffled))
+    assert repr(one.get("c", "a")) == repr(other.get("c", "a"))
+    mean = Fraction(sum(tenths), 10 * len(tenths))
+    assert one.get("c", "a").value == pytest.approx(float(mean) / 100, abs=1e-11)
+    if mean.denominator <= 10:  # as one rating of the mean
+        assert one.get("c", "a").value == Relevance.from_ratings([Rating("c", "b", float(mean))]).get("c", "b").value
+
+
+def test_a_pair_of_the_analysis_has_the_mean_that_its_relevance_has():
+    rng = np.random.default_rng(0)
+    several = [[Rating("c", "a", float(x)) for x in rng.integers(0, 1001, n) / 10] for n in rng.integers(1, 12, 300)]
+    for ratings in [[Rating("c", "a", 10), Rating("c", "a", 20)], *several]:
+        rated = AnalysedPair(Caption("c", "a", "x"), Clip("a", "", ""), "", ratings)
+        assert Relevance.from_ratings(ratings).get("c", "a").value == rated.rating / 100
+    assert rated.rating == pytest.approx(np.mean([rating.rating for rating in ratings]))
+    assert Relevance.from_ratings(ratings).get("c", "a").sd == pytest.approx(
+        np.std([rating.rating / 100 for rating in ratings], ddof=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        *((f"{rating},1,1,1", f"rating {rating!r}; expected a number, 0–100") for rating in (
+            "sNaN", "NaN", "1_0", "101", "-1", "inf", "1e400", "", "1e-99999999999999999999", "５")),
+        *((f"5,{n},1,1", f"n {n!r}; expected a whole number, 1 or more") for n in (
+            "inf", "nan", "-1", "0", "1.5", "1e400", "1_0", "x", "9" * 5000)),
+        *((f"5,1,{sd},1", f"sd {sd!r}; expected a number, 0–100") for sd in ("sNaN", "-1", "101", "inf")),
+        *((f"5,1,1,{w}", f"weight {w!r}; expected a number, 0 or more") for w in ("sNaN", "-1", "inf", "1e400")),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_none_is_told_with_its_line(tmp_path, cells, told):
+    (tmp_path / "r.csv").write_text(f"caption_id,clip_id,rating,n,sd,weight\nc,b,5,1,,\nc,a,{cells}\n")
+    with pytest.raises(DataError, match=rf"r\.csv line 3: {re.escape(told)}"):
+        Relevance.read_csv(tmp_path / "r.csv")
+
+
+def test_numbers_are_read_as_python_writes_them(tmp_path):
+    (tmp_path / "r.csv").write_text("caption_id,clip_id,rating,n,sd,weight\nc,a,1E-7,,,\nc,b, 5.0,2,1e1,2.5e+3\n")
+    table = Relevance.read_csv(tmp_path / "r.csv")
+    assert repr(table.get("c", "a")) == repr(Pair("c", "a", 1e-9))
+    assert table.get("c", "b") == Pair("c", "b", 0.05, 2, 0.1, 2500.0)
+
+
+@pytest.mark.parametrize("grade", ["sNaN", "nan", "inf", "1_0", "-1", "3.1", "x"])
+def test_a_grade_that_is_none_is_told_with_its_line(tmp_path, grade):
+    (tmp_path / "q").write_text(f"a 0 b 3\na 0 c {grade}\n")
+    with pytest.raises(DataError, match=rf"q line 2: grade '{re.escape(grade)}'; expected a number, 0–3"):
+        Relevance.read_qrels(tmp_path / "q", highest=3)
+
+
+@pytest.mark.parametrize("highest", [0, -1, math.nan, math.inf])
+def test_a_highest_grade_that_is_none_is_refused(tmp_path, highest):
+    (tmp_path / "q").write_text("a 0 b 0\n")
+    with pytest.raises(DataError, match="expected the grade that stands for 1"):
+        Relevance.read_qrels(tmp_path / "q", highest=highest)

@@ -648,7 +648,7 @@ def test_a_place_that_cannot_be_is_refused_before_any_work(tmp_path):
 def test_a_missing_extra_is_refused_before_any_work(tmp_path, monkeypatch, name):
     known = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda each, *more: None if each == name else known(each, *more))
-    with pytest.raises(ConfigError, match=rf"{name}.*earmark\[analyse\]"):
+    with pytest.raises(ConfigError, match=rf"{name}.*pip install '\.\[analyse\]' in"):
         report.check_out(tmp_path)
 
 

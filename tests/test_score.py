@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+import tomli_w
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from test_calibrate import drawn
 from test_estimates import ESTIMATED, OWN, recipe
@@ -27,6 +29,7 @@ from earmark.analyse.score import score_collection, score_file, score_table
 from earmark.analyse.trained import trained_captions
 from earmark.cli import app
 from earmark.data.collection import Caption, Clip, Collection, VectorTable
+from earmark.data.marks import marks
 from earmark.errors import ConfigError, DataError, EarmarkError
 from earmark.learn.measured import score as all_scores
 from earmark.learn.train import train
@@ -114,6 +117,18 @@ def test_a_split_that_is_named_is_fitted_on_alone(world):
         fit_run(world.run, world.collection, "evaluatoin")
 
 
+def test_where_nobody_rated_anything_it_is_told_where_ratings_go(world):
+    bare = replace(world.collection, ratings=[])
+    for split, of in ((None, ""), ("evaluation", " of split evaluation")):
+        with pytest.raises(DataError) as error:
+            fit_run(world.run, bare, split)
+        root = bare.root
+        assert str(error.value) == (
+            f"{root}: no ratings{of}; expected some to fit on, in {root / 'ratings.csv'} (caption_id,clip_id,rating of "
+            f"0–100). Put them there, or ask people: earmark collect pool {root} --to STUDY."
+        )
+
+
 def test_a_twin_and_the_same_words_trained_the_run_too(world):
     clips = list(world.collection.clips)
     twin = next(at for at, clip in enumerate(clips) if clip.split == "validation")
@@ -140,8 +155,10 @@ def test_a_twin_and_its_clip_are_one_whichever_trained_the_run(world, tmp_path):
     assert trained_captions(world.run, more, asked) == {f"{learned} asked", f"{learned}~t asked"}
     run = tmp_path / "run"
     shutil.copytree(world.run, run)
-    config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(config.replace(f'"{learned}"', f'"{learned}~t"', 1))
+    tables = tomllib.loads((run / "config.toml").read_text())
+    clips = [f"{clip}~t" if clip == learned else clip for clip in tables["data"]["clips"]]
+    tables["data"] |= {"clips": clips, "marks": marks(more, clips)}
+    (run / "config.toml").write_text(tomli_w.dumps(tables))
     assert trained_captions(run, more, asked) == {f"{learned} asked", f"{learned}~t asked"}
 
 
@@ -216,8 +233,6 @@ def test_too_few_ratings_are_refused_with_what_was_found(world):
         fit_run(world.run, one, "evaluation")
     with pytest.raises(DataError, match="found 1, of which 0 trained the run and 1 are of evaluation"):
         fit_run(world.run, one)
-    with pytest.raises(DataError, match="found 0, of which 0"):
-        fit_run(world.run, replace(world.collection, ratings=[]))
 
 
 def test_a_clip_without_a_finite_vector_costs_its_pairs(world, tmp_path):
@@ -591,7 +606,7 @@ def test_fitting_shows_the_interval_of_the_level_that_is_asked(world, tmp_path):
         (("--fit", "{world}", "--pairs", "{sounds}/p.csv"), "--fit and --pairs"),
         (("--fit", "{world}", "--data", "{world}"), "--fit and --data"),
         (("--fit", "{world}", "--out", "x.csv"), "--out x.csv"),
-        (("--fit", "{world}"), "no rated caption to fit on"),
+        (("--fit", "{world}"), "world: no ratings; expected some to fit on, in"),
         (("--data", "{world}"), "nobody rated anything"),
         (("--data", "{sounds}"), "clips.csv"),
     ],

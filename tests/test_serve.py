@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -42,7 +43,6 @@ HOSTILE = "<img src=x onerror=alert(1)>.wav"
 SECRET = "not for you"
 REPOSITORY = Path(__file__).resolve().parent.parent
 RATED = [
-    "objective.0.relevance=captions+ratings",
     "text.encoder=all-MiniLM-L6-v2",
     "model.dim=384",
     "train.max_epochs=2",
@@ -892,8 +892,16 @@ def test_real_sounds_are_found_rated_and_learned_from(real_data, tmp_path, sente
     kept = Collection.read(tmp_path / "index" / "ratings")
     assert kept.check() == []
     assert len(kept.ratings) == 36
-    recipe = Recipe.read(REPOSITORY / "recipes" / "library.toml", RATED)
-    train(recipe, kept, tmp_path / "run")
+    recipe = Recipe.read(REPOSITORY / "recipes" / "library-rated.toml", RATED)
+    learned = [train(recipe, kept, tmp_path / "run").unlearned]
+    best = {caption.clip_id for caption in kept.captions}
+    others = [each if each.clip_id in best else replace(each, rating=40.0) for each in kept.ratings]
+    other = replace(kept, ratings=others)
+    other.write(tmp_path / "other")
+    learned.append(train(recipe, Collection.read(tmp_path / "other"), tmp_path / "changed").unlearned)
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("run", "changed")]
+    assert weights[0] != weights[1]  # ratings of sounds that no words fit best count too
+    assert learned == [0, 0]
     again = build([tmp_path / "sounds"], tmp_path / "mine", model=str(tmp_path / "run"), jobs=1)
     assert again.files == 12
 
@@ -1015,5 +1023,5 @@ def test_a_port_that_is_taken_and_a_folder_that_is_no_index_are_told(made, tmp_p
 
 def test_without_the_extra_the_command_says_what_to_install(made, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ConfigError, match=r"pip install 'earmark\[serve\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[serve\]' in earmark's folder"):
         serve(made / "index")

@@ -497,7 +497,7 @@ def test_the_example_of_a_model_on_vectors_of_no_named_model_works(tmp_path):
 
 
 def carded(tmp_path, text, collection, *sets, monitor_split="validation", best=0.5):
-    result = Result(tmp_path, 3, 2, "val_mAP", best, monitor_split, True, [])
+    result = Result(tmp_path, 3, 2, "val_mAP", best, monitor_split, True, 0, [])
     write_card(recipe(text, *sets), collection, result, [])
     return card_of(tmp_path)
 

@@ -50,6 +50,21 @@ def refused(tmp_path: Path, audio: Path, text: str, **how: Any) -> str:
     return str(error.value)
 
 
+def test_a_table_of_a_collection_hands_its_kind_on(tmp_path: Path, audio: Path) -> None:
+    text = "file,text\nrain.wav,Rain\n"
+    (tmp_path / "collection.toml").write_text('name = "made"\nkind = "generated"\n')
+    assert imported(tmp_path, audio, text).kind == "generated"
+    (tmp_path / "collection.toml").write_text('kind = "synthetic"\n')
+    with pytest.raises(DataError, match=r"collection\.toml: kind = 'synthetic'; expected recorded or"):
+        import_table(tmp_path / "table.csv", tmp_path / "other", audio=audio, path="file", texts=["text"])
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_table_that_names_its_kind_keeps_it(tmp_path: Path, audio: Path) -> None:
+    found = imported(tmp_path, audio, "file,text,collection_kind\nrain.wav,Rain,generated\n")
+    assert (found.kind, found.clips[0].more) == ("generated", {})
+
+
 def test_one_text_column_makes_texts_count_once(tmp_path: Path, audio: Path) -> None:
     found = imported(tmp_path, audio, "file,text,source\nrain.wav,Rain,web\na/kick.wav,Kick,me\n")
     assert found.queries == "texts"
@@ -303,3 +318,25 @@ def test_one_row_a_caption(
     )
     assert (len(found.clips), len(found.captions), found.problems) == (clips, captions, [])
     assert Collection.read(tmp_path / "out") == found
+
+
+def test_a_pipe_or_a_dead_link_is_no_sound_wherever_it_lies(tmp_path, audio):
+    os.mkfifo(audio / "a" / "pipe.wav")
+    os.mkfifo(audio / "a" / "._side.wav")
+    (audio / "a" / "dead.wav").symlink_to(tmp_path / "nowhere")
+    (audio / "b" / "pipe.wav").touch()
+    names = ("._side.wav", "dead.wav", "a/pipe.wav")
+    rows = "".join(f"{name},x\n" for name in (*names, "pipe.wav"))
+    found = imported(tmp_path, audio, f"file,text\n{rows}")
+    assert [clip.clip_id for clip in found.clips] == ["b/pipe.wav"]  # the one of that name that is a file
+    assert [problem.where.rpartition(" ")[2] for problem in found.problems] == ["2", "3", "4"]
+    assert "'a/._side.wav' is not a regular file" in found.problems[0].what
+
+
+def test_tables_and_vectors_that_are_pipes_are_told_and_not_waited_for(tmp_path, audio):
+    found = imported(tmp_path, audio, "file,text\nrain.wav,x\n")
+    os.mkfifo(found.root / "clip_vectors.npz")
+    assert any("clip_vectors.npz" in each.where and "regular" in each.what for each in found.check(sounds=False))
+    os.mkfifo(found.root / "ratings.csv")
+    with pytest.raises(DataError, match=r"ratings\.csv: not a regular file"):
+        Collection.read(found.root)

@@ -9,18 +9,23 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from safetensors.torch import load_file
 from worlds import RECIPE, tone_world, vector_world
 
 from earmark import Collection, load
+from earmark.analyse.score import cosines_of
 from earmark.data.splits import MONITORED, with_monitor_split
+from earmark.data.vectors import VectorTable
 from earmark.errors import ConfigError, DataError
 from earmark.learn.checkpoint import Learner
+from earmark.learn.measured import evaluate_run
 from earmark.learn.objectives import make_objective
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.train import train, uses_bf16
@@ -359,7 +364,7 @@ def test_two_objectives_of_one_kind_are_logged_apart(world, tmp_path):
     assert {"infonce(captions) 0", "infonce(captions) 1"} <= set(lines[0])
 
 
-def test_vectors_of_another_size_or_not_finite_are_refused_with_the_cause(world, tmp_path):
+def test_vectors_of_another_size_are_refused_with_the_cause(world, tmp_path):
     from earmark.data.collection import VectorTable
 
     train(recipe("train.max_epochs=0"), world, tmp_path / "run")
@@ -370,12 +375,6 @@ def test_vectors_of_another_size_or_not_finite_are_refused_with_the_cause(world,
     other = Collection.read(other.root)
     with pytest.raises(DataError, match="vectors of 3 numbers; expected 16"):
         model.embed_collection(other, other.clips, other.captions)
-    broken = vector_world(tmp_path / "broken")
-    vectors = broken.caption_vectors.vectors.copy()
-    vectors[4, 2] = np.nan
-    VectorTable(broken.caption_vectors.ids, vectors).write(broken.root / "caption_vectors.npz")
-    with pytest.raises(DataError, match="is not finite"):
-        train(recipe(), Collection.read(broken.root), tmp_path / "nan")
 
 
 def test_validation_sees_the_learned_temperature(world, tmp_path):
@@ -447,3 +446,100 @@ def test_a_cnn_that_was_stopped_and_resumed_ends_bit_equal(tmp_path, sentence_en
     assert not (tmp_path / "stopped" / "model.safetensors").exists()
     train(made, world, tmp_path / "stopped", resume=True)
     assert_same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def without_vector(root: Path, name: str, value: float | None) -> None:
+    """The caption's vector is gone, or holds that value."""
+    path = root / "caption_vectors.npz"
+    table = VectorTable.read(path)
+    keep = [at for at, each in enumerate(table.ids) if value is not None or each != name]
+    vectors = table.vectors[keep].copy()
+    if value is not None:
+        vectors[table.ids.index(name)] = value
+    VectorTable(tuple(table.ids[at] for at in keep), vectors).write(path)
+
+
+@pytest.mark.parametrize(("value", "what"), [(None, "no vector"), (np.nan, "not finite")])
+def test_a_caption_without_a_whole_vector_costs_itself_alone(tmp_path, value, what):
+    found = vector_world(tmp_path / "c")
+    without_vector(found.root, "clip0#1", value)  # rated, of development
+    result = train(recipe("train.max_epochs=1"), Collection.read(found.root), tmp_path / "run")
+    assert [(each.where, what in each.what) for each in result.problems] == [("caption 'clip0#1'", True)]
+    card = (tmp_path / "run" / "card.md").read_text()
+    assert "Clips left out because they could not be read: 0." in card
+    assert "Captions left out because they could not be read: 1." in card
+    train(recipe("train.max_epochs=1"), Collection.read(found.root), tmp_path / "run", resume=True)
+    evaluation, scored, seen = evaluate_run(tmp_path / "run", Collection.read(found.root), "development")
+    assert [each.where for each in scored.problems] == ["caption 'clip0#1'"]
+    assert (evaluation.numbers()["text_to_audio"]["queries"], seen.trained_on) == (59, 30)
+    assert evaluate_run(tmp_path / "run", Collection.read(found.root), "evaluation")[1].problems == []
+    asked = [("clip0#1", "clip1"), ("clip1#1", "clip1")]
+    cosines, problems = cosines_of(DualEncoder.load(tmp_path / "run"), Collection.read(found.root), asked, None)
+    assert np.isfinite(cosines).tolist() == [False, True]
+    assert [each.where for each in problems] == ["caption 'clip0#1'"]
+
+
+def test_where_no_caption_has_a_vector_nothing_is_trained(tmp_path):
+    found = vector_world(tmp_path / "c")
+    VectorTable(tuple(c.caption_id for c in found.captions), np.full((120, 12), np.nan, np.float32)).write(
+        found.root / "caption_vectors.npz"
+    )
+    with pytest.raises(DataError, match="no caption's vector is finite"):
+        train(recipe("train.max_epochs=1"), Collection.read(found.root), tmp_path / "run")
+
+
+def other_words(found: Collection) -> Collection:
+    return replace(found, captions=[replace(each, text=f"other {each.text}") for each in found.captions])
+
+
+def test_clips_of_another_collection_of_the_same_name_trained_nothing(world, tmp_path):
+    from earmark.learn.measured import seen
+
+    run = train(recipe("train.max_epochs=1"), world, tmp_path / "run").run
+    elsewhere = other_words(vector_world(tmp_path / "other", seed=1))
+    assert elsewhere.name == world.name
+    assert [seen(run, elsewhere, split).trained_on for split in ("development", "validation")] == [0, 0]
+    assert not seen(run, elsewhere, "validation").stopped_training
+    assert seen(run, elsewhere, "development").texts == frozenset()
+
+
+def test_the_same_clips_are_known_by_their_sounds_or_their_words(world, tmp_path):
+    from earmark.learn.measured import seen
+
+    run = train(recipe("train.max_epochs=1"), world, tmp_path / "run").run
+    clips = [replace(each, split="all") for each in world.clips]
+    for same in (
+        replace(world, name="imported again", ratings=[], clips=clips),
+        replace(other_words(world), clips=clips),  # the vectors stand for the sounds
+        replace(vector_world(tmp_path / "embedded anew", seed=1), clips=clips),  # of the same words
+    ):
+        known = seen(run, same, "all")
+        assert (known.clips, known.trained_on, known.stopped_training) == (60, 30, True)
+    part = replace(world, clips=[each for each in world.clips if each.split == "validation"])
+    assert seen(run, part, "validation").stopped_training
+
+
+def test_sounds_tell_clips_apart_that_have_no_captions_in_common(tmp_path):
+    from earmark.data.marks import marks, same_clips
+
+    world = tone_world(tmp_path / "w")
+    known = marks(world, [clip.clip_id for clip in world.clips])
+    assert same_clips(other_words(world), known) == set(known)
+    (world.root / "3.wav").write_bytes((world.root / "4.wav").read_bytes())
+    assert same_clips(other_words(world), known) == set(known) - {"clip3"}
+    assert same_clips(world, known) == set(known)
+
+
+def test_a_run_of_an_earlier_version_goes_by_names_and_says_so(world, tmp_path):
+    from earmark.learn.measured import seen
+
+    run = train(recipe("train.max_epochs=1"), world, tmp_path / "run").run
+    tables = tomllib.loads((run / "config.toml").read_text())
+    del tables["data"]["marks"], tables["data"]["watched"]
+    (run / "config.toml").write_text(tomli_w.dumps(tables))
+    assert seen(run, world, "development").trained_on == 30  # its fingerprint is the same: nothing to say
+    elsewhere = other_words(vector_world(tmp_path / "other", seed=1))
+    with pytest.warns(UserWarning, match="of an earlier version, which kept no marks"):
+        assert seen(run, elsewhere, "development").trained_on == 30
+    assert seen(run, replace(elsewhere, name="x", clips=elsewhere.clips[30:]), "validation").trained_on == 0
+    train(recipe("train.max_epochs=1"), world, run, resume=True)

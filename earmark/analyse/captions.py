@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from earmark.analyse.features import Features
 from earmark.analyse.perplexity import GPT2, perplexities, split_words
 from earmark.data.collection import Caption
-from earmark.errors import ConfigError, DataError
+from earmark.errors import ConfigError, DataError, install
 
 if TYPE_CHECKING:
     from earmark.model.text_encoders import Progress
@@ -196,7 +196,7 @@ def _spacy_model() -> Any:
     except ImportError as error:
         raise DataError(
             f"captions: their words' kinds are told by spaCy, which needs the extra `analyse` ({error}). "
-            "Install it: pip install 'earmark[analyse]'."
+            f"Install it: {install('analyse')}."
         ) from error
     loaded.max_length = 1 << 40  # the limit is the parser's, which is not there
     return loaded

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from earmark.analyse.calibrate import Calibration, fit, text_digest
 from earmark.analyse.pairs import captions_of, rated_pairs
-from earmark.analyse.score import with_cosines, without_anchors
+from earmark.analyse.score import with_cosines
 from earmark.analyse.trained import clip_notes, split_of, stopping_notes, trained_captions
 from earmark.data.collection import Caption, Collection
 from earmark.errors import DataError, Problem
 from earmark.model.dual_encoder import DualEncoder, run_fingerprint
 from earmark.model.text_encoders import Progress
 from earmark.model.towers import best_device
+from earmark.relevance import without_anchors
 
 HELD = "evaluation"
 """The split that nothing is fitted on unless it is named."""
@@ -32,12 +33,20 @@ class Fitted:
 def fit_run(run: Path, collection: Collection, split: str | None = None, progress: Progress | None = None) -> Fitted:
     """The calibration of the run on the split's rated captions that did not train it; not yet written.
 
-    Without a split on those of every split but `evaluation`. Raises `DataError` where too few are left.
+    Without a split on those of every split but `evaluation`. Raises `DataError` where nobody rated anything, or too few
+    are left.
     """
     model = DualEncoder.load(run).to(best_device())
     fingerprint = run_fingerprint(run)
     where = f"{collection.root}, {f'split {split}' if split else 'every split but evaluation'}"
-    ratings, notes = without_anchors(collection.rated(split))
+    rated = collection.rated(split, anchors=True)
+    if not rated:
+        raise DataError(
+            f"{collection.root}: no ratings{f' of split {split}' if split else ''}; expected some to fit on, in "
+            f"{collection.root / 'ratings.csv'} (caption_id,clip_id,rating of 0–100). Put them there, or ask people: "
+            f"earmark collect pool {collection.root} --to STUDY."
+        )
+    ratings, notes = without_anchors(rated)
     pairs = rated_pairs(collection, ratings)
     captions, more = _to_fit_on(run, collection, captions_of(pairs), split, where)
     notes += more

@@ -17,15 +17,11 @@ from earmark.data.collection import LISTS, Caption, Clip, Collection
 from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, RATING_COLUMNS
 from earmark.errors import ConfigError
 from earmark.measure.stats import mean_defined
-from earmark.relevance import Rating
+from earmark.relevance import Rating, mean_rating
 
 YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 OWN_COLUMNS = {"clips": CLIP_COLUMNS, "captions": CAPTION_COLUMNS, "ratings": RATING_COLUMNS}
 """The columns that every collection has; others are a row's `more`."""
-
-
-DIGITS = 9
-"""Of means over raters."""
 
 
 class Pair(NamedTuple):
@@ -44,8 +40,8 @@ class Pair(NamedTuple):
 
     @property
     def rating(self) -> float:
-        """The mean over raters, 0–100; equal answers in another order give the same number."""
-        return round(float(np.mean([rating.rating for rating in self.ratings])), DIGITS)
+        """The mean over raters, 0–100: that of `Relevance`, times 100."""
+        return mean_rating([rating.rating for rating in self.ratings])
 
     @property
     def is_own(self) -> bool:

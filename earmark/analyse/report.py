@@ -23,7 +23,7 @@ from earmark.analyse.figures import DOTS, DPI, GROUPS, figures, marks
 from earmark.analyse.study import Scope, Study
 from earmark.analyse.targets import TARGETS
 from earmark.data.collection import SHOUTED, shouted
-from earmark.errors import ConfigError, DataError
+from earmark.errors import ConfigError, DataError, install
 from earmark.files import write_table, write_text, writing
 from earmark.markdown import table
 from earmark.measure.agreement import Agreement
@@ -83,9 +83,7 @@ def check_out(out: Path) -> None:
         name for name in ("spacy", SPACY_MODEL, "matplotlib", "jinja2") if importlib.util.find_spec(name) is None
     ]
     if missing:
-        raise ConfigError(
-            f"analyse needs {' and '.join(missing)}, of the extra `analyse` (pip install 'earmark[analyse]')."
-        )
+        raise ConfigError(f"analyse needs {' and '.join(missing)}, of the extra `analyse` ({install('analyse')}).")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: not a folder; expected one for the report, or nothing. Name another place.")
 
@@ -300,7 +298,8 @@ def reading(study: Study) -> str:
     return (
         "Pearson's r; ** p < .01 and * p < .05 before correction, n.s. or no mark: neither; † p < .05 after Holm's "
         f"correction over the table. p is {p_of}. Intervals are 95 %, by bootstrap over {drawn}. The partial r is "
-        f"given {controls}, as far as they are known."
+        f"given {controls}, as far as they are known. C-words are content words (nouns, verbs, adjectives, adverbs), "
+        "fr- those among the most frequent of the reference captions."
     )
 
 

@@ -15,6 +15,7 @@ from earmark.analyse.trained import seen_notes
 from earmark.audio.cache import Features
 from earmark.data.collection import Collection
 from earmark.data.rows import is_blank, rating_fault
+from earmark.data.vectors import products
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.files import read_table
 from earmark.learn.estimates import scored
@@ -23,7 +24,7 @@ from earmark.model.dual_encoder import DualEncoder
 from earmark.model.reading import Place, read_all
 from earmark.model.text_encoders import Progress, check_texts
 from earmark.model.towers import best_device
-from earmark.relevance import ANCHOR, Rating
+from earmark.relevance import without_anchors
 
 Floats = NDArray[np.float64]
 ADDED = ("cosine", "rating_expected", "low", "high")
@@ -51,13 +52,6 @@ class Scores:
 
 
 # Pairs, and their cosines
-
-
-def without_anchors(ratings: Sequence[Rating]) -> tuple[list[Rating], list[str]]:
-    """The ratings but a study's checks, and a line that counts these."""
-    kept = [rating for rating in ratings if rating.group != ANCHOR]
-    left = len(ratings) - len(kept)
-    return kept, [f"{left:,} ratings of the group {ANCHOR} left out: a study's checks on its raters"] if left else []
 
 
 class Found(NamedTuple):
@@ -89,10 +83,13 @@ def with_cosines(
 def cosines_of(
     model: DualEncoder, collection: Collection, asked: Sequence[tuple[str, str]], progress: Progress | None
 ) -> tuple[Floats, list[Problem]]:
-    """[pair] the cosines of (caption id, clip id), and why some are NaN: a clip, or a pair."""
+    """[pair] the cosines of (caption id, clip id), and why some are NaN: a caption, a clip, or a pair."""
+    collection, lost = model.with_caption_features(collection, {caption for caption, _ in asked})
+    there = {caption.caption_id for caption in collection.captions}
     of_caption: dict[str, list[int]] = {}
     for place, (caption, _) in enumerate(asked):
-        of_caption.setdefault(caption, []).append(place)
+        if caption in there:
+            of_caption.setdefault(caption, []).append(place)
     named = {clip for _, clip in asked}
     clips = [clip for clip in collection.clips if clip.clip_id in named]
     captions = [caption for caption in collection.captions if caption.caption_id in of_caption]
@@ -103,9 +100,12 @@ def cosines_of(
         if here:
             cosines[here] = found.scorer([caption], [asked[place][1] for place in here])[0]
     broken = [
-        pair for pair, x in zip(asked, cosines, strict=True) if not np.isfinite(x) and pair[1] not in found.without
+        pair
+        for pair, x in zip(asked, cosines, strict=True)
+        if not np.isfinite(x) and pair[0] in there and pair[1] not in found.without
     ]
-    return cosines, [*found.problems, *(Problem(f"pair ({c}, {k})", "its cosine is not finite") for c, k in broken)]
+    more = (Problem(f"pair ({c}, {k})", "its cosine is not finite") for c, k in broken)
+    return cosines, [*lost, *found.problems, *more]
 
 
 # What is asked for
@@ -122,12 +122,14 @@ def score_file(run: Path, file: Path, texts: Sequence[str], progress: Progress |
         raise DataError(f"{file}: {str(sound).removeprefix(f'{file}: ')}") from sound
     rows = [{"path": str(file), "text": text} for text in texts]
     words = model.embed_text(texts, progress)
-    return _finite(rows, list(texts), (words @ sound).astype(np.float64), np.full(len(texts), np.nan), [])
+    return _finite(
+        rows, list(texts), products(words, sound[None])[:, 0].astype(np.float64), np.full(len(texts), np.nan), []
+    )
 
 
 def score_collection(run: Path, collection: Collection, split: str | None, progress: Progress | None = None) -> Scores:
     """Every rated pair of the split (None: of the collection) with the mean of its ratings; `anchor`s are left out."""
-    ratings, notes = without_anchors(collection.rated(split))
+    ratings, notes = without_anchors(collection.rated(split, anchors=True))
     where = f"{collection.root}, {f'split {split}' if split else 'every split'}"
     if not ratings:
         raise DataError(
@@ -280,7 +282,7 @@ def _of_vectors(
         if isinstance(sound, DataError):
             problems.append(Problem(row.where, f"{' '.join(str(sound).split()).rstrip('.')}. The row is left out."))
             continue
-        cosines[place] = words[row.cells["text"]] @ sound
+        cosines[place] = products(words[row.cells["text"]][None], sound[None])[0, 0]
         if not np.isfinite(cosines[place]):
             problems.append(Problem(row.where, "its cosine is not finite. The row is left out."))
     return cosines, problems

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.analyse.calibrate import Calibration
-from earmark.analyse.pairs import DIGITS, Pair, captions_of
+from earmark.analyse.pairs import Pair, captions_of
 from earmark.analyse.score import cosines_of
 from earmark.analyse.trained import stopping_splits, trained_captions
 from earmark.data.collection import Collection, shouted
@@ -19,6 +19,7 @@ from earmark.model.dual_encoder import DualEncoder
 from earmark.model.share import CALIBRATION
 from earmark.model.text_encoders import Progress
 from earmark.model.towers import best_device
+from earmark.relevance import DIGITS, spread
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +93,7 @@ def targets(pairs: Sequence[Pair], run: OfRun | None) -> dict[str, Floats]:
     hr = np.array([pair.rating for pair in pairs])
     found = {
         "HR": hr,
-        "SD-HR": _rounded([_spread(pair) for pair in pairs]),
+        "SD-HR": np.array([spread([rating.rating for rating in pair.ratings]) for pair in pairs], dtype=np.float64),
         "APT": _rounded([np.mean(each) if each else np.nan for each in played]),
     }
     if run is not None:
@@ -100,10 +101,6 @@ def targets(pairs: Sequence[Pair], run: OfRun | None) -> dict[str, Floats]:
     if run is not None and run.expected is not None:
         found |= _distances("D(H, M) fitted", (run.expected - hr) / 100)
     return {name: found[name] for name in TARGETS if name in found and not np.isnan(found[name]).all()}
-
-
-def _spread(pair: Pair) -> float:
-    return float(np.std([rating.rating for rating in pair.ratings], ddof=1)) if len(pair.ratings) > 1 else np.nan
 
 
 def _rounded(values: Sequence[Any]) -> Floats:

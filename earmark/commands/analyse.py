@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from earmark import console
-from earmark.commands.shared import STDOUT, JsonOption, exit_with, give_json, read
+from earmark.commands.shared import STDOUT, JsonOption, check_json, exit_with, give_json, read
 
 
 def analyse(
@@ -45,6 +45,7 @@ def analyse(
 
     - `earmark analyse soundscapes --out why --set pairs=all --set 'where=["captions.partial=yes"]'`
     """
+    check_json(json_to, folder, run)
     with console.progress() as progress:
         progress.starting()
         from earmark.analyse import report

@@ -13,6 +13,7 @@ from earmark.commands.shared import (
     STDOUT,
     JsonOption,
     SeedOption,
+    check_json,
     exit_with,
     give_json,
     read,
@@ -77,8 +78,11 @@ def data_import(
     audiofolders (`metadata.csv`, `.jsonl`, `.parquet`) or Parquet shards as they are. Sounds stay where they are, but
     those in Parquet.
 
-    Examples: `earmark data import sounds.csv mine --audio ~/sounds --path file --text description --holdout 0.2`,
-    `earmark data import val.csv test.csv audiocaps --audio ~/audiocaps`
+    Examples:
+
+    - `earmark data import sounds.csv mine --audio ~/sounds --path file --text description --holdout 0.2`
+
+    - `earmark data import val.csv test.csv audiocaps --audio ~/audiocaps`
     """
     own = {"--path": path, "--split": split, "--group": group}
     if sources[0].is_dir():
@@ -156,11 +160,11 @@ def data_export(
     with console.progress() as progress:
         done = export(collection, out, form, progress=stage(progress, "writing clips"))
     counts = ", ".join(f"{split} {count:,}" for split, count in done.rows.items())
-    files = "sounds" if form == "audiofolder" else "Parquet files"
+    file = "sound" if form == "audiofolder" else "Parquet file"
     console.say(
-        f"{out}: {collection.name} ({console.KIND[collection.kind]}) as {form}: {sum(done.rows.values()):,} clips "
-        f"({counts}) in {done.files:,} {files}, {len(collection.captions):,} captions, "
-        f"{len(collection.ratings):,} ratings"
+        f"{out}: {collection.name} ({console.KIND[collection.kind]}) as {form}: "
+        f"{console.count(sum(done.rows.values()), 'clip')} ({counts}) in {console.count(done.files, file)}, "
+        f"{console.count(len(collection.captions), 'caption')}, {console.count(len(collection.ratings), 'rating')}"
     )
     exit_with([*collection.problems, *done.problems], "rows or clips were left out")
 
@@ -182,7 +186,12 @@ def data_clotho(
     """Make a collection of Clotho v2.1 and its graded ratings (GrRel), fetched or from files of the published names.
 
     What is fetched goes to DIR/published; the same command goes on where it was ended.
-    Examples: `earmark data clotho clotho`, `earmark data clotho clotho --from ~/downloads`
+
+    Examples:
+
+    - `earmark data clotho clotho`
+
+    - `earmark data clotho clotho --from ~/downloads`
     """
     from earmark.data import clotho
     from earmark.data.splits import SPLITS
@@ -261,8 +270,13 @@ def data_check(
     With `--against`: the files, Freesound and YouTube sources, texts and recordings that both have, so that nothing
     leaks from training into evaluation. Exit code 1 where anything is shared.
 
-    Examples: `earmark data check soundscapes`, `earmark data check clotho --against clotho`
+    Examples:
+
+    - `earmark data check soundscapes`
+
+    - `earmark data check clotho --against clotho`
     """
+    check_json(json_to, folder, against)
     found = read(folder)
     if against is not None:
         from earmark.data.check import shown

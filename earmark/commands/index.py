@@ -16,6 +16,7 @@ from earmark.commands.shared import (
     exit_with,
     folder_of,
     give_json,
+    oddities,
     say_written,
 )
 from earmark.errors import ConfigError
@@ -97,7 +98,7 @@ def index(
     """
     columns = {"--path": path, "--text": text, "--tags": tags, "--encoding": encoding != "utf-8"}
     table = _words_table(words, no_words, columns, encoding)
-    check_json(json_to)
+    check_json(json_to, words, to)
     working = folders or model or text_model or rebuild or prune or follow_links or table is not None
     if check:
         if working or forget:
@@ -201,6 +202,7 @@ def _as_json(built: Built) -> dict[str, Any]:
         "changed": built.changed,
         "copies": built.copies,
         "unchanged": built.unchanged,
+        "not_looked_at": built.unseen,
         "touched": built.touched,
         "reworded": built.reworded,
         "vanished": built.vanished,
@@ -240,6 +242,7 @@ def _show(built: Built) -> None:
         "removed": len(built.removed),
         "vanished meanwhile": built.vanished,
         "unchanged": built.unchanged,
+        "not looked at": built.unseen,
     }
     told = ", ".join(f"{count:,} {what}" for what, count in done.items() if count)
     console.say(f"{built.index}: {told or 'nothing to index'}")
@@ -247,7 +250,8 @@ def _show(built: Built) -> None:
         console.say("passed over: " + ", ".join(f"{count:,} {what}" for what, count in built.passed.most_common()))
     if (table := built.table) is not None:
         taken = ", ".join([*table.texts, *(f"{tag} (tags)" for tag in table.tags)])
-        console.say(f"{table.shown}: describes {built.described:,} files; {taken}, by {table.path}")
+        console.say(f"{table.shown}: describes {console.count(built.described, 'file')}; {taken}, by {table.path}")
     if built.odd:
-        console.complain(f"note: {len(built.odd):,} oddities of sounds, {built.odd[0]} (--json lists all)")
-    console.say(f"{built.files:,} files in {built.windows:,} windows, by {built.model}")
+        console.complain(f"note: {oddities(len(built.odd))}, {built.odd[0]} (--json lists all)")
+    held = f"{console.count(built.files, 'file')} in {console.count(built.windows, 'window')}"
+    console.say(f"{held}, by {built.model}")

@@ -92,21 +92,32 @@ def train(
             result = learn.train(loaded, collection, out, resume=resume, progress=progress, report=report)
         if not processes.is_first():
             return
-    if collection.ratings and not any("ratings" in each.relevance for each in loaded.objectives):
-        console.complain(
-            f"note: the recipe learns nothing from the {len(collection.ratings):,} ratings. recipes/joint.toml does, "
-            "and so does --set objective.0.relevance=captions+ratings."
+    if any("ratings" in each.relevance for each in loaded.objectives):
+        _say_anchors(collection, None)
+    if result.unlearned and result.epochs:
+        why = (
+            'an objective with loss = "listnet" would: recipes/joint.toml, or library-rated.toml for one\'s own sounds.'
         )
+        if any(each.of_ratings and each.weight > 0 for each in loaded.objectives):
+            why = "a list of one clip, or of zeros alone, orders nothing."
+        console.complain(f"note: nothing is learned from {console.count(result.unlearned, 'rated pair')}: {why}")
     kind = console.KIND[collection.kind]
     kept = f"kept epoch {result.best_epoch}, {result.monitor} {result.best:.4f} on {result.monitor_split}"
     if result.monitor_split == TRAINED_ON:
         kept += " (which the model learned from: not a test result)"
     elif result.decided:
         kept += " (the split that stopped training: not a test result)"
-    console.say(
-        f"{out}: {result.epochs} epochs on {collection.name} ({kind}); {kept if result.epochs else 'untrained'}"
-    )
+    epochs = console.count(result.epochs, "epoch")
+    console.say(f"{out}: {epochs} on {collection.name} ({kind}); {kept if result.epochs else 'untrained'}")
     exit_with([*collection.problems, *result.problems], "rows or clips were left out")
+
+
+def _say_anchors(collection: Collection, split: str | None) -> None:
+    """Says how many of the split's ratings are a study's checks, which count nowhere; None is every split."""
+    from earmark.relevance import without_anchors
+
+    for note in without_anchors(collection.rated(split, anchors=True))[1]:
+        console.complain(f"note: {note}")
 
 
 def _epoch(line: dict[str, Any]) -> str:
@@ -156,6 +167,7 @@ def evaluate(
         give_json({**numbers, **seen.counts()}, json_to)
     if json_to != STDOUT:
         console.show_evaluation(numbers, _heading(run, collection, split, seen))
+    _say_anchors(collection, split)
     missed = _missed(run, numbers)
     for line in missed or []:
         console.complain(f"[expected] missed: {line}")
@@ -221,6 +233,7 @@ def compare(
         for run in runs:
             console.say(_heading(run, collection, split, seen_of(run, collection, split)))
         console.show_comparisons(comparisons, str(runs[0]))
+    _say_anchors(collection, split)
     exit_with(problems, "rows or clips were left out")
 
 
@@ -291,4 +304,5 @@ def experiment(
     console.say(f"{out}: tables.md, tables.csv, tables.json")
     for note in results.notes:
         console.complain(f"note: {note}")
+    _say_anchors(collection, None)
     exit_with([*collection.problems, *results.problems], "runs, rows or clips were left out")

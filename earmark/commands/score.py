@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from earmark import console
-from earmark.commands.shared import STDOUT, JsonOption, default_split, exit_with, give_json, read
+from earmark.commands.shared import STDOUT, JsonOption, check_json, default_split, exit_with, give_json, read, replaces
 from earmark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def score(
     - `earmark score runs/first --pairs sounds.csv --out rated.csv`
     """
     _check_wishes(fit_on, file, words, folder, split, pairs, out)
+    check_json(json_to, run, file, pairs, folder, fit_on)
     from earmark.analyse.calibrate import Calibration, check_level
 
     check_level(level)
@@ -124,7 +125,7 @@ def _check_wishes(
         wrong = f"--split {split}: pairs that are named have no split. Leave it out"
     elif fit_on is not None and out is not None:
         wrong = f"--out {out}: fitting rates nothing. Leave it out"
-    elif out is not None and pairs is not None and out.exists() and pairs.exists() and out.samefile(pairs):
+    elif out is not None and pairs is not None and replaces(out, pairs):
         wrong = f"--out {out}: the pairs themselves, of which rows that cannot be used would be lost. Name another file"
     if wrong:
         raise ConfigError(f"{wrong}.")

@@ -95,7 +95,7 @@ def search(
     """
     filters = _filters(longest, shortest, folder, tag or [], rate or [], channels or [])
     asked = _checked(" ".join(words) if words else None, like, without)
-    check_json(json_to)
+    check_json(json_to, index, sound_of(like)[0] if like else None)
     with console.progress() as progress:
         progress.starting()
         from dataclasses import replace

@@ -52,11 +52,19 @@ def stage(progress: console.Stages, what: str) -> Any:
 
 def say_collection(found: Collection) -> None:
     """Prints what a collection holds, split by split."""
-    counts = ", ".join(f"{split} {len(found.gallery(split)):,}" for split in found.splits)
+    counts = [f"{split} {len(found.gallery(split)):,}" for split in found.splits]
+    if in_lists := len(found.clips) - len(found.gallery()):
+        counts.append(f"in rated lists alone {in_lists:,}")
     console.say(
-        f"{found.name} ({console.KIND[found.kind]}) in {found.root}: {len(found.clips):,} clips ({counts}), "
-        f"{len(found.captions):,} captions, {len(found.ratings):,} ratings"
+        f"{found.name} ({console.KIND[found.kind]}) in {found.root}: {console.count(len(found.clips), 'clip')} "
+        f"({', '.join(counts)}), {console.count(len(found.captions), 'caption')}, "
+        f"{console.count(len(found.ratings), 'rating')}"
     )
+
+
+def oddities(number: int) -> str:
+    """`1 oddity of a sound`, `2 oddities of sounds`."""
+    return "1 oddity of a sound" if number == 1 else f"{number:,} oddities of sounds"
 
 
 def exit_with(problems: Sequence[Problem], what: str) -> None:
@@ -66,8 +74,15 @@ def exit_with(problems: Sequence[Problem], what: str) -> None:
         raise typer.Exit(LEFT_OUT)
 
 
-def check_json(to: Path | None) -> None:
-    """Raises `DataError` where JSON cannot be written: asked before the work."""
+def check_json(to: Path | None, *inputs: Path | str | None) -> None:
+    """Raises `DataError` where JSON cannot be written, `ConfigError` where it would take the place of an input.
+
+    Asked before the work. What an input folder holds is an input, but for JSON that an earlier command wrote there.
+    """
+    if to is not None and to != STDOUT:
+        for each in (Path(each) for each in inputs if each):
+            if replaces(to, each) or (each.is_dir() and to.suffix != ".json" and _stands_in(to, each)):
+                raise ConfigError(f"--json {to}: what is read, which would be lost. Name another file.")
     if to is None or to == STDOUT or (to.exists() and not to.is_file() and not to.is_dir()):
         return
     real = Path(os.path.realpath(to))
@@ -79,6 +94,15 @@ def check_json(to: Path | None) -> None:
             pass
     except OSError as error:
         raise DataError(f"{to}: JSON cannot be written there ({error.strerror}). Name another file.") from error
+
+
+def replaces(out: Path, source: Path) -> bool:
+    """Whether what is written to `out` takes the place of the file `source`."""
+    return out.is_file() and source.is_file() and out.samefile(source)
+
+
+def _stands_in(path: Path, folder: Path) -> bool:
+    return path.is_file() and path.resolve().is_relative_to(folder.resolve())
 
 
 def folder_of(text: str) -> Path:

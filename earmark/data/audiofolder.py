@@ -33,7 +33,7 @@ from earmark.data.tables import (
     split_word,
     take_rows,
 )
-from earmark.errors import ConfigError, DataError, Problem
+from earmark.errors import ConfigError, DataError, Problem, install
 from earmark.files import RENAME_OR_NAME, Row, check_columns, check_new_folder, read_table, read_text, writing_folder
 
 if TYPE_CHECKING:
@@ -494,7 +494,7 @@ def pyarrow_module() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ConfigError(f'Parquet needs pyarrow ({error}). Install it: pip install "earmark[parquet]".') from error
+        raise ConfigError(f"Parquet needs pyarrow ({error}). Install it: {install('parquet')}.") from error
     return pyarrow
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from earmark.errors import EarmarkError
+from earmark.files import opened
 
 Progress = Callable[[int, int], None]
 """Told (items done, items in all)."""
@@ -127,7 +128,7 @@ def is_side_file(path: Path) -> bool:
     """Whether the file is what macOS keeps beside a sound on foreign disks (`._kick.wav`), and no sound."""
     if not path.name.startswith("._"):
         return False
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(4) == _SIDE_FILE
 
 

@@ -26,7 +26,7 @@ from earmark.data.fetch import Remote, alone, fetch, is_whole, unpack
 from earmark.data.rows import rating_fault, write_tables
 from earmark.data.splits import SPLITS
 from earmark.errors import DataError, Problem
-from earmark.files import LOCK, Row, read_table
+from earmark.files import LOCK, Row, opened, read_table
 from earmark.relevance import Rating
 
 CAPTIONS_PER_CLIP = 5
@@ -481,7 +481,7 @@ def _walk(source: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
 def _choose(paths: Sequence[Path], md5: str) -> tuple[Path, bool]:
     """The first of the files that is the published one, and that it is; else the first, and that it is not."""
     for path in paths:
-        with path.open("rb") as file:
+        with opened(path) as file:
             if hashlib.file_digest(file, "md5").hexdigest() == md5:
                 return path, True
     return paths[0], False

@@ -31,7 +31,7 @@ from earmark.data.rows import read_tables, write_tables
 from earmark.data.vectors import VectorTable as VectorTable
 from earmark.errors import DataError, Problem
 from earmark.files import read_text, write_text, writing, writing_folder
-from earmark.relevance import Aggregate, Rating, Relevance
+from earmark.relevance import Aggregate, Rating, Relevance, without_anchors
 
 SHOUTED = ("generated", "proxy")
 """Kinds that are written in capitals: no result on them is one on recorded sound."""
@@ -144,14 +144,15 @@ class Collection:
             first.setdefault(caption.text, caption)
         return list(first.values())
 
-    def rated(self, split: str | None = None) -> list[Rating]:
-        """The ratings whose caption's clip is in the split or in its `-lists`."""
+    def rated(self, split: str | None = None, *, anchors: bool = False) -> list[Rating]:
+        """The ratings whose caption's clip is in the split or in its `-lists`, a study's `anchors` where asked for."""
+        ratings = self.ratings if anchors else without_anchors(self.ratings)[0]
         if split is None:
-            return list(self.ratings)
+            return list(ratings)
         self._check_split(split)
         inside = {clip.clip_id for clip in self.clips if clip.split in (split, split + LISTS)}
         asked = {caption.caption_id for caption in self.captions if caption.clip_id in inside}
-        return [rating for rating in self.ratings if rating.caption_id in asked]
+        return [rating for rating in ratings if rating.caption_id in asked]
 
     def relevance(
         self,
@@ -162,7 +163,7 @@ class Collection:
         """What is relevant to what, from captions (closed world) or from people's ratings (unjudged unknown).
 
         From captions: a caption is relevant to its clip and to every clip of the gallery (the split's; all clips but
-        `*-lists` where it is None) that bears the same text.
+        `*-lists` where it is None) that bears the same text. From ratings: those of `rated`, without anchors.
         """
         if source == "ratings":
             return Relevance.from_ratings(self.rated(split), aggregate=aggregate)
@@ -325,6 +326,11 @@ def base_of(clip_id: str) -> str:
 def relative_path(path: Path, root: Path) -> str:
     """The way from a collection's folder to a file, `/` between the parts."""
     return Path(os.path.relpath(path, root.resolve())).as_posix()
+
+
+def kind_of(root: Path) -> str:
+    """The kind that a folder's collection.toml states, or recorded. Raises `DataError` where that is no kind."""
+    return Collection(root, [], [], kind=_read_about(root).get("kind", KINDS[0])).kind
 
 
 def _read_about(root: Path) -> dict[str, Any]:

@@ -278,7 +278,7 @@ def _card(collection: Collection, form: str, rows: Mapping[str, int]) -> str:
     """README.md: what the hub reads, then what people read."""
     counts = [
         f"| {split} | {len(collection.gallery(split)):,} | {len(collection.captions_of(split)):,} | "
-        f"{len(collection.rated(split)):,} |"
+        f"{len(collection.rated(split, anchors=True)):,} |"
         for split in collection.splits
     ]
     licence = " ".join(str(collection.about.get("licence", "")).split())

@@ -24,6 +24,7 @@ from earmark.audio.recordings import Progress, attempted, listen, same_recording
 from earmark.data.check import Names, is_file, shown
 from earmark.data.collection import LISTS, Clip, Collection, VectorTable
 from earmark.errors import DataError, Problem
+from earmark.files import opened
 
 KINDS = ("content", "freesound", "youtube", "text", "sound")
 NAMES = {"freesound": "Freesound", "youtube": "YouTube"}
@@ -208,7 +209,7 @@ def _contents(entries: Sequence[_Entry], found: Overlap, tell: Progress) -> dict
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not os.fstat(file.fileno()).st_size:
             raise DataError(f"{path}: empty; expected a sound.")
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -169,7 +169,7 @@ def _part(source: Collection, split: str, texts: Mapping[str, Sequence[Caption]]
         else:
             what = f"{len(own)} captions; expected {HIDDEN + 1} or more. The clip is left out with its ratings."
             part.problems.append(Problem(source.where("clips.csv", clip.clip_id), what))
-    _take_ratings(part, source.rated(split), texts)
+    _take_ratings(part, source.rated(split, anchors=True), texts)
     return part
 
 

@@ -32,7 +32,7 @@ from earmark.data.collection import Caption, Clip, Collection, relative_path
 from earmark.data.rows import CLIP_COLUMNS, KIND_COLUMN, RATING_COLUMNS, is_blank, plain_number, told_kind, unguarded
 from earmark.data.tables import Sounds, check_holdout, hold_out, name_splits, renamed, split_word
 from earmark.errors import DataError, Problem
-from earmark.files import Row, check_new_folder, read_table, read_text
+from earmark.files import Row, check_new_folder, opened, read_table, read_text
 from earmark.relevance import ANCHOR, Rating
 
 LFS = "version https://git-lfs.github.com/spec/"
@@ -219,11 +219,8 @@ def read_published(path: Path, encoding: str = "utf-8") -> Table:
 
 def refuse_pointer(path: Path) -> None:
     """Raises `DataError` where the file is a Git-LFS pointer, or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(1024)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}). Check the path.") from error
+    with opened(path) as file:
+        head = file.read(1024)
     if head.startswith(LFS.encode()):
         size = re.search(rb"^size ([0-9]+)$", head, re.MULTILINE)
         stated = f" of {int(size[1]):,} bytes" if size else ""

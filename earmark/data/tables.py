@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from earmark.data.check import Listing, Names, is_file, is_side_file, shown
-from earmark.data.collection import Caption, Clip, Collection, relative_path
-from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, is_blank
+from earmark.data.collection import Caption, Clip, Collection, kind_of, relative_path
+from earmark.data.rows import CAPTION_COLUMNS, CLIP_COLUMNS, KIND_COLUMN, is_blank, told_kind
 from earmark.data.splits import hold_apart
 from earmark.errors import DataError, Problem
 from earmark.files import RENAME_OR_NAME, Row, check_new_folder, read_table
@@ -72,8 +72,9 @@ def import_table(
     `path` is the column of paths below the folder `audio`, `texts` are the columns of captions (a single one makes
     each text count once: `queries = "texts"`), `split` is the column of splits (`SPLIT_NAMES` are translated), or
     `holdout` the share of clips that becomes `evaluation`, in whole groups of the column `group`; without both all
-    is `development`. `about["imported"]` tells what was done. Raises `DataError`, with nothing written, where the
-    table, the columns or the folders are not what they should be or no row is left.
+    is `development`. `about["imported"]` tells what was done. What is not recorded stays so: the kind is that of the
+    collection in whose folder the table lies, or that its column `collection_kind` names. Raises `DataError`, with
+    nothing written, where the table, the columns or the folders are not what they should be or no row is left.
     """
     source = Source(Path(csv), Path(audio), path, tuple(texts), split, group)
     root = Path(root)
@@ -86,6 +87,7 @@ def import_table(
             f"{problems[0] if problems else 'there is none'}"
         )
     found = Collection(root, [], [], queries="texts" if len(texts) == 1 else "captions", problems=problems)
+    found.kind = told_kind([{KIND_COLUMN: kind_of(source.csv.parent)}, *(row.cells for row in rows)])
     take_rows(found, source, columns, usable)
     if not found.clips:
         raise DataError(f"{source.csv}: no row can be used; nothing is written. The first: {problems[0]}")
@@ -149,7 +151,10 @@ class Sounds:
         if not is_file(self.root / relative):
             if "/" in relative:
                 return "", self.names.missing(self.root, relative)
-            found = sorted(self.by_name.get(relative, []))
+            named = sorted(self.by_name.get(relative, []))
+            found = [path for path in named if is_file(self.root / path)]
+            if named and not found:
+                return "", f"{named[0]!r} is not a regular file, or a link that leads nowhere; expected a sound"
             if len(found) > 1:
                 there = ", ".join(map(repr, found[:3])) + (", …" if len(found) > 3 else "")
                 return "", f"{len(found)} files are called {relative!r} ({there}); expected a path with its folder"
@@ -183,7 +188,9 @@ class Sounds:
         for name, paths in self.by_name.items():
             stem, _, ending = name.rpartition(".")
             if ending.lower() in SOUND_ENDINGS.split() and not name.startswith("._"):
-                found.setdefault(stem, []).extend(path for path in paths if shown(path) == path)
+                found.setdefault(stem, []).extend(
+                    path for path in paths if shown(path) == path and is_file(self.root / path)
+                )
         return found
 
     @cached_property
@@ -259,7 +266,7 @@ def _kept_columns(
     source: Source, columns: Sequence[str], usable: Sequence[tuple[str, Row]]
 ) -> tuple[list[str], list[str]]:
     """The other columns: those that all rows of a clip agree on go to the clips, the rest to the captions."""
-    others = [column for column in columns if column and column not in source.columns]
+    others = [column for column in columns if column and column not in (*source.columns, KIND_COLUMN)]
     first: dict[str, Row] = {}
     differing = {
         column

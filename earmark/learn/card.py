@@ -245,10 +245,12 @@ def _data(collection: Collection, result: Result) -> list[str]:
         "generated": "The sounds are synthesised, and their relevance is that of the generator.",
         "proxy": "Vectors stand in for the sounds, so no number here is one on sound.",
     }
+    captions = sum(problem.where.startswith("caption ") for problem in result.problems)
     return [
         f"- Data: {_data_name(collection)}, licence {licence}.",
         *(f"- {text}" for kind, text in about.items() if kind == collection.kind),
-        f"- Clips left out because they could not be read: {len(result.problems)}.",
+        f"- Clips left out because they could not be read: {len(result.problems) - captions}.",
+        *([f"- Captions left out because they could not be read: {captions}."] if captions else []),
     ]
 
 

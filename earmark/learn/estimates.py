@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from earmark.data.collection import Caption, Clip, Collection
 from earmark.data.splits import TRAINED_ON
+from earmark.data.vectors import products
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.learn.recipe import Recipe
 from earmark.measure.evaluate import Scorer
@@ -118,17 +119,18 @@ class OwnCaptions:
             self._means[column] = self._mean(rows)
 
     def _mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = _unit(self._unit[rows].mean(axis=0, keepdims=True))[0]
+        # in float64, where the order of the captions changes nothing
+        mean: NDArray[np.float32] = _unit(self._unit[rows].mean(axis=0, keepdims=True, dtype=np.float64))[0]
         return mean
 
     def scores(self, caption_ids: Sequence[str], clip_ids: Sequence[str]) -> NDArray[np.float32]:
         """Cosines, float32 [caption, clip]; NaN where a clip has no other caption."""
         rows = [self._row[caption] for caption in caption_ids]
-        scores: NDArray[np.float32] = self._unit[rows] @ self._means[[self._column.get(c, -1) for c in clip_ids]].T
+        scores = products(self._unit[rows], self._means[[self._column.get(c, -1) for c in clip_ids]])
         for at, place in self._bearers(caption_ids, clip_ids):
             row = rows[at]
             others = [other for other in self._of[clip_ids[place]] if self._text[other] != self._text[row]]
-            scores[at, place] = self._unit[row] @ self._mean(others) if others else np.nan
+            scores[at, place] = products(self._unit[[row]], self._mean(others)[None])[0, 0] if others else np.nan
         return scores
 
     def bears(self, caption_ids: Sequence[str], clip_ids: Sequence[str]) -> NDArray[np.bool_]:
@@ -149,7 +151,7 @@ class OwnCaptions:
                     yield at, place
 
 
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
 
@@ -285,7 +287,9 @@ def scored(
         return Scored(own.scores, frozenset(clip.clip_id for clip in clips) - set(features), problems)
     clip_vectors, caption_vectors, problems = model.embed_collection(collection, clips, captions, progress)
     without = frozenset(clip.clip_id for clip in clips) - set(clip_vectors.ids)
-    return Scored(lambda texts, sounds: caption_vectors.rows(texts) @ clip_vectors.rows(sounds).T, without, problems)
+    return Scored(
+        lambda texts, sounds: products(caption_vectors.rows(texts), clip_vectors.rows(sounds)), without, problems
+    )
 
 
 def taught(

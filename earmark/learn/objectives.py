@@ -177,6 +177,20 @@ def check_learnable(objective: Objective, collection: Collection, split: str) ->
         )
 
 
+def unlearned(objectives: Sequence[Objective], collection: Collection, split: str) -> int:
+    """How many rated pairs of the split no objective learns from.
+
+    Where ratings only overrule captions that are those whose clip has no caption of its own: it stands in no captioning
+    pair.
+    """
+    pairs = {(pair.caption_id, pair.clip_id) for pair in collection.relevance("ratings", split).pairs()}
+    for objective in objectives:
+        if "ratings" in objective.config.relevance and objective.config.weight > 0:
+            captions, clips = {item.caption_id for item in objective.items}, objective.clip_ids
+            pairs = {(caption, clip) for caption, clip in pairs if caption not in captions or clip not in clips}
+    return len(pairs)
+
+
 def _has_negatives(objective: Objective) -> bool:
     """Whether any judged pair of its captions and clips has value 0."""
     assert isinstance(objective.relevance, Relevance)  # InfoNCE takes no estimates

@@ -18,8 +18,9 @@ import tomli_w
 
 from earmark.config import read_toml
 from earmark.data.collection import Collection
+from earmark.data.marks import marks
 from earmark.errors import ConfigError, EarmarkError, Problem
-from earmark.files import LOCK, folder_alone, write_text
+from earmark.files import LOCK, folder_alone, opened, write_text
 from earmark.learn import processes
 from earmark.learn.estimates import about, teachers_of
 from earmark.learn.recipe import Recipe
@@ -39,8 +40,10 @@ class Result:
     monitor_split: str
     decided: bool
     """Whether that split stopped training and chose the epoch; false where the last epoch is kept in any case."""
+    unlearned: int
+    """Rated pairs that no objective learns from."""
     problems: list[Problem]
-    """Clips that could not be read; they and their captions were left out."""
+    """Clips that could not be read; they and their captions were left out. Captions that could not, with ratings."""
 
 
 @contextmanager
@@ -106,7 +109,10 @@ def fingerprint(collection: Collection) -> str:
     digest = hashlib.sha256()
     for name in ("clips.csv", "captions.csv", "ratings.csv", "clip_vectors.npz", "caption_vectors.npz"):
         path = collection.root / name
-        digest.update(name.encode() + (path.read_bytes() if path.exists() else b""))
+        digest.update(name.encode())
+        if path.exists():
+            with opened(path) as file:
+                digest.update(file.read())
     return digest.hexdigest()[:32]
 
 
@@ -115,6 +121,7 @@ def write_config(
 ) -> None:
     """Writes `config.toml`; `trained_on` are the clips that training sees.
 
+    Their marks, and those of the clips that are watched, tell later whether another collection's clips are these.
     Raises `ConfigError` where the run was started with another model below it or other readable clips.
     """
     data: dict[str, Any] = {
@@ -123,14 +130,20 @@ def write_config(
         "fingerprint": fingerprint(collection),
         "monitor_split": monitor_split,
         "clips": sorted(trained_on),
+        "watched": sorted(clip.clip_id for clip in collection.gallery(monitor_split)),
     }
+    data["marks"] = marks(collection, [*data["clips"], *data["watched"]])
     if estimated := about(recipe, collection, model):
         data["estimates"] = estimated
     tables = {**recipe.complete(), "inputs": asdict(model.inputs), "data": data}
     path = out / "config.toml"
     if path.exists():
         found = read_toml(path)
-        if (found.get("inputs"), found.get("data")) != (tables["inputs"], tables["data"]):
+        before, now = found.get("data", {}), dict(data)
+        for later in ("watched", "marks"):  # runs of earlier versions kept neither; a sound's bytes may change
+            now[later] = before.get(later, now[later])
+            before = {**before, later: now[later]}
+        if (found.get("inputs"), before) != (tables["inputs"], now):
             raise ConfigError(
                 f"{path}: the run was started with another text model, front end, teacher, or other readable clips. "
                 "Bring them back, or choose another folder."

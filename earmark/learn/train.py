@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.data.collection import Collection
+from earmark.data.collection import LISTS, Collection
 from earmark.data.splits import TRAINED_ON, with_monitor_split
+from earmark.data.vectors import products
 from earmark.errors import ConfigError, DataError, Problem
 from earmark.learn import processes, run
 from earmark.learn.batches import Batch, batch_at, steps_an_epoch
@@ -28,7 +29,7 @@ from earmark.learn.card import write_card
 from earmark.learn.checkpoint import Learner
 from earmark.learn.estimates import Estimates, estimates_of
 from earmark.learn.inputs import Inputs, read_inputs
-from earmark.learn.objectives import Objective, check_learnable, make_objective
+from earmark.learn.objectives import Objective, check_learnable, make_objective, unlearned
 from earmark.learn.recipe import Recipe, TrainConfig
 from earmark.learn.run import Result
 from earmark.measure.evaluate import query_blocks
@@ -69,12 +70,14 @@ def train(
             lambda: DualEncoder.for_collection(recipe.encoders, collection, seed=config.seed).to(best_device())
         )
         bf16 = uses_bf16(config, model)
+        whole = collection
+        collection, unread = _readable(model, whole, monitor_split)
         objectives, monitored, inputs, problems = processes.in_turn(
             lambda: _prepared(recipe, collection, monitor_split, model, progress)
         )
         seen = {clip for objective in objectives for clip in objective.clip_ids}
         processes.check_same("recipe, captions or readable clips", (recipe, list(inputs.row), list(inputs.features)))
-        processes.first(lambda: run.write_config(out, recipe, collection, monitor_split, model, sorted(seen)))
+        processes.first(lambda: run.write_config(out, recipe, whole, monitor_split, model, sorted(seen)))
         learner = Learner(model, objectives, config)
         latest, best = out / "checkpoint" / "latest.safetensors", out / "checkpoint" / "best.safetensors"
         if processes.first(latest.exists):
@@ -100,7 +103,17 @@ def train(
                 if report:
                     report(line)
         best_value = math.nan if state.best is None else state.best
-        result = Result(out, state.epoch, state.best_epoch, config.watched, best_value, monitor_split, spared, problems)
+        result = Result(
+            out,
+            state.epoch,
+            state.best_epoch,
+            config.watched,
+            best_value,
+            monitor_split,
+            spared,
+            unlearned(objectives, collection, TRAINED_ON),
+            [*unread, *problems],
+        )
         processes.first(lambda: _finish(learner, best, recipe, collection, result))
     return result
 
@@ -113,6 +126,14 @@ def _finish(learner: Learner, best: Path, recipe: Recipe, collection: Collection
 
 
 # Before the loop
+
+
+def _readable(model: DualEncoder, collection: Collection, monitor_split: str) -> tuple[Collection, list[Problem]]:
+    """The collection without captions that cannot be read, and which of those that are asked for these are."""
+    splits = {split + end for split in (TRAINED_ON, monitor_split) for end in ("", LISTS)}
+    inside = {clip.clip_id for clip in collection.clips if clip.split in splits}
+    asked = {caption.caption_id for caption in collection.captions if caption.clip_id in inside}
+    return model.with_caption_features(collection, asked)
 
 
 def _prepared(
@@ -309,7 +330,8 @@ def _validated(
     captions = processes.shared(list(asked), embed_captions, none)
 
     def scores(caption_ids: Sequence[str], clip_ids: Sequence[str]) -> Tensor:
-        return captions[[row[c] for c in caption_ids]] @ clips[[place[c] for c in clip_ids]].T
+        asked, sounds = captions[[row[c] for c in caption_ids]], clips[[place[c] for c in clip_ids]]
+        return torch.from_numpy(products(asked.numpy(), sounds.numpy()))
 
     return processes.first(lambda: _measured(objectives, collection, split, queries, gallery, scores))
 

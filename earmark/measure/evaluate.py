@@ -2,7 +2,7 @@
 
 Text-to-audio: each caption of the split's clips is a query, the gallery is the split's clips, and relevant are the
 caption's own clip and every clip that bears the same text. Audio-to-text is the same table transposed. Ratings:
-the split's rated (caption, clip) pairs, scores against the mean of people's ratings.
+the split's rated (caption, clip) pairs, scores against the mean of people's ratings; a study's anchors are none.
 """
 
 from __future__ import annotations

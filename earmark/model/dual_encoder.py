@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from earmark.model.pretrained import fingerprint
 from earmark.model.reading import place_of, read_all
 from earmark.model.saved import of_today
 from earmark.model.settings import DualEncoderConfig, Inputs
-from earmark.model.stored import named_models, own_caption_features, vector_features, vectors_of
+from earmark.model.stored import named_models, own_caption_features, vector_features, vectors_of, with_caption_vectors
 from earmark.model.text_encoders import Progress, SentenceEncoder, TextEncoder, check_texts
 from earmark.model.towers import VECTORS, AudioTower, front_ends_agree
 
@@ -170,14 +170,13 @@ class DualEncoder(nn.Module, encoding.Encodes):
         lengths = [clips[clip].seconds[place] for clip, place in places]
         # windows of like length go together, so that little is padding
         order = sorted(range(len(places)), key=lengths.__getitem__)
-        embedded = torch.zeros(len(places), self.config.model.dim)
-        size = self.audio.windows_a_batch
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            windows = [clips[clip].windows[place] for clip, place in map(places.__getitem__, batch)]
-            embedded[batch] = self.embed_clips(windows).cpu()
-            if progress:
-                progress("embedding sounds", start + len(batch), len(order))
+
+        def window(at: int) -> Tensor:
+            clip, place = places[at]
+            return clips[clip].windows[place]
+
+        told = partial(progress, "embedding sounds") if progress else None
+        embedded = self._in_batches(self.embed_clips, window, order, self.audio.windows_a_batch, told)
         owner = torch.tensor([clip for clip, _ in places], dtype=torch.int64)
         sums = torch.zeros(len(clips), embedded.shape[1]).index_add(0, owner, embedded * torch.tensor(lengths)[:, None])
         out: NDArray[np.float32] = F.normalize(sums, dim=1).numpy()
@@ -189,14 +188,39 @@ class DualEncoder(nn.Module, encoding.Encodes):
         self.eval()
         size = 64 if self.text.tower is not None else 16_000
         order = sorted(range(len(features)), key=lambda at: len(features[at]))
-        embedded = torch.zeros(len(features), self.config.model.dim)
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            embedded[batch] = self.embed_captions([features[at] for at in batch]).cpu()
-            if progress and self.text.tower is not None:
-                progress("embedding texts", start + len(batch), len(order))
-        out: NDArray[np.float32] = embedded.numpy()
+        told = partial(progress, "embedding texts") if progress and self.text.tower is not None else None
+        out: NDArray[np.float32] = self._in_batches(
+            self.embed_captions, features.__getitem__, order, size, told
+        ).numpy()
         return out
+
+    def _in_batches(
+        self,
+        embed: Callable[[Sequence[Tensor]], Tensor],
+        features: Callable[[int], Tensor],
+        order: Sequence[int],
+        size: int,
+        told: Callable[[int, int], None] | None,
+    ) -> Tensor:
+        """Embeddings [item, dim], made in this order, `size` items at a time; `told` (items done, items in all).
+
+        Equal features are embedded once: the same item at two places of a batch may come out unequal in its last bits.
+        """
+        embedded = torch.zeros(len(order), self.config.model.dim)
+        first: dict[bytes, int] = {}
+        same = list(range(len(order)))
+        for start in range(0, len(order), size):
+            fresh: dict[int, Tensor] = {}
+            for at in order[start : start + size]:
+                found = features(at)
+                same[at] = first.setdefault(_digest(found), at)
+                if same[at] == at:
+                    fresh[at] = found
+            if fresh:
+                embedded[list(fresh)] = embed(list(fresh.values())).cpu()
+            if told:
+                told(min(start + size, len(order)), len(order))
+        return embedded[same]
 
     @property
     def dim(self) -> int:
@@ -351,6 +375,15 @@ class DualEncoder(nn.Module, encoding.Encodes):
             )
         return list(torch.from_numpy(rows))
 
+    def with_caption_features(self, collection: Collection, asked: Container[str]) -> tuple[Collection, list[Problem]]:
+        """The collection without captions that the text encoder cannot read, and which of the asked ones these are.
+
+        Only vectors that stand for captions can be missing or broken; the captions' ratings go with them.
+        """
+        if self.config.text.encoder != VECTORS:
+            return collection, []
+        return with_caption_vectors(collection, self.inputs, asked)
+
     def embed_collection(
         self,
         collection: Collection,
@@ -367,6 +400,12 @@ class DualEncoder(nn.Module, encoding.Encodes):
             VectorTable(tuple(caption.caption_id for caption in captions), caption_vectors),
             problems,
         )
+
+
+def _digest(features: Tensor) -> bytes:
+    """What equal tensors, and no others, share."""
+    shape = f"{features.dtype} {tuple(features.shape)} ".encode()
+    return hashlib.sha256(shape + features.contiguous().numpy().tobytes()).digest()
 
 
 def _frozen(config: AudioConfig, inputs: Inputs) -> Frozen | None:
@@ -395,10 +434,15 @@ def text_encoder(name: str) -> SentenceEncoder | RunTexts:
 
 def text_option(name: str, option: str = "--text") -> SentenceEncoder | RunTexts:
     """As `text_encoder`, for commands that have such an option: where the model is missing, the error says so."""
+    return _or_another(name, f"Or name another model of texts: {option} all-MiniLM-L6-v2, say.")
+
+
+def _or_another(name: str, advice: str) -> SentenceEncoder | RunTexts:
+    """As `text_encoder`; where the model is missing, the error ends with the advice."""
     try:
         return text_encoder(name)
     except DataError as error:
-        raise DataError(f"{error} Or name another model of texts: {option} all-MiniLM-L6-v2, say.") from error
+        raise DataError(f"{error} {advice}") from error
 
 
 def is_run(name: str) -> bool:
@@ -514,7 +558,9 @@ def _inputs(config: DualEncoderConfig, collection: Any, named: Mapping[str, Any]
         found["caption_model"] = str(named.get("caption_model", ""))
         found["caption_fingerprint"] = str(named.get("caption_fingerprint", ""))
     else:
-        encoder = text_encoder(config.text.encoder)
+        size = " --set model.dim=384" if config.text.residual else ""
+        advice = f"Or take another model of texts: --set text.encoder=all-MiniLM-L6-v2{size}."
+        encoder = _or_another(config.text.encoder, advice)
         found |= {
             "caption_size": encoder.dim,
             "caption_model": encoder.name,

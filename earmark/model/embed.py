@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from earmark.audio.cache import FeatureCache
+from earmark.config import read_toml
 from earmark.data.collection import VECTOR_FILES, Collection, VectorTable
-from earmark.errors import DataError, Problem
+from earmark.errors import DataError, EarmarkError, Problem
 from earmark.model import hub
 from earmark.model.audio_towers import is_named
 from earmark.model.dual_encoder import frozen_tower, is_run, text_option
@@ -90,16 +91,56 @@ def embed(
         "caption_model": texts.name,
         "caption_fingerprint": texts.fingerprint,
     }
-    # between the files and their names a kill leaves vectors of no named model, never of a wrong one
-    about = {**collection.about, "vectors": {k: v for k, v in named_models(collection).items() if k not in named}}
-    written = replace(collection, about={**about, "vectors": {**about["vectors"], **named}})
-    with _alone(collection.root):
-        replace(collection, about=about).write_about()
-        VectorTable(tuple(vectors), np.stack(list(vectors.values()))).write(collection.root / VECTOR_FILES[0])
-        captions.write(collection.root / VECTOR_FILES[1])
-        written.write_about()
+    clips = VectorTable(tuple(vectors), np.stack(list(vectors.values())))
+    written = _written(collection, (clips, captions), named)
     odd = [Problem(f"clip {clip!r}", what) for clip, each in made.items() for what in each.odd]
     return Embedded(written, texts.name, problems, odd)
+
+
+def _written(collection: Collection, tables: tuple[VectorTable, VectorTable], named: Mapping[str, str]) -> Collection:
+    """The collection as it is once the two tables and the names of their models are written.
+
+    Between the files and their names a kill leaves vectors of no named model, never of a wrong one; after an error or
+    Ctrl-C each file that is there has the names of its own models.
+    """
+    others = {key: value for key, value in named_models(collection).items() if key not in named}
+    files = [collection.root / file for file in VECTOR_FILES]
+
+    def under(names: Mapping[str, Any]) -> Collection:
+        found = replace(collection, about={**collection.about, "vectors": {**others, **names}})
+        found.write_about()
+        return found
+
+    with _alone(collection.root):
+        earlier = _names_in(collection.root / "collection.toml")  # another process may have embedded meanwhile
+        before = list(map(_state, files))
+        try:
+            under({})
+            for table, file in zip(tables, files, strict=True):
+                table.write(file)
+            return under(named)
+        except BaseException:
+            names: dict[str, Any] = {}
+            for of, file, was in zip(("clip_", "caption_"), files, before, strict=True):
+                own = earlier if _state(file) == was else named
+                names |= {key: value for key, value in own.items() if key.startswith(of)}
+            with suppress(EarmarkError):  # there may be no room for this either
+                under(names)
+            raise
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes where another file takes the place of this one; nothing where there is none."""
+    if not path.exists():
+        return ()
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_mtime_ns
+
+
+def _names_in(path: Path) -> Mapping[str, Any]:
+    """The names of the models of the vectors, by the file as it is now."""
+    names = read_toml(path).get("vectors", {}) if path.exists() else {}
+    return names if isinstance(names, Mapping) else {}
 
 
 @contextmanager

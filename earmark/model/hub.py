@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earmark.errors import ConfigError, DataError, EarmarkError
+from earmark.errors import ConfigError, DataError, EarmarkError, install
 from earmark.model.towers import LONGEST_S, AudioTower, TextTower, cut_tokens, padded, quiet_transformers
 
 HARMLESS = ("position_ids", "token_type_ids", "relative_position_index", "num_batches_tracked")
@@ -368,7 +368,7 @@ def _sentence_transformer(folder: Path, takes: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{folder}: a model of sentence-transformers, which is not installed ({error}). "
-            "Install it: pip install 'earmark[hub]'."
+            f"Install it: {install('hub')}."
         ) from error
     for pickled in folder.rglob("pytorch_model.bin"):
         if not pickled.with_name("model.safetensors").exists():

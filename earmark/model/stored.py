@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +61,34 @@ def vector_features(table: VectorTable, clips: Iterable[Clip]) -> tuple[dict[str
             continue
         found[clip.clip_id] = Features([torch.from_numpy(vector)], [1.0])
     return found, problems
+
+
+def with_caption_vectors(
+    collection: Collection, inputs: Inputs, asked: Container[str]
+) -> tuple[Collection, list[Problem]]:
+    """The collection without captions whose stored vector is missing or not finite, and which of the asked these are.
+
+    Each costs itself and its ratings, as a clip without a vector does. `inputs` are the model's. Raises `DataError`
+    where no caption has a vector.
+    """
+    table = vectors_of(collection, "caption", inputs)
+    whole = set(np.array(table.ids, dtype=object)[np.isfinite(table.vectors).all(axis=1)])
+    problems, kept = [], []
+    for caption in collection.captions:
+        if caption.caption_id in table and caption.caption_id in whole:
+            kept.append(caption)
+        elif caption.caption_id in asked:
+            missing = caption.caption_id not in table
+            what = "no vector in caption_vectors.npz" if missing else "its vector is not finite"
+            problems.append(Problem(f"caption {caption.caption_id!r}", what))
+    if len(kept) == len(collection.captions):
+        return collection, []
+    if not kept:
+        table.rows([caption.caption_id for caption in collection.captions])
+        raise DataError(f"{table.path}: no caption's vector is finite. Embed the captions again.")
+    there = {caption.caption_id for caption in kept}
+    ratings = [rating for rating in collection.ratings if rating.caption_id in there]
+    return replace(collection, captions=kept, ratings=ratings), problems
 
 
 def own_caption_features(

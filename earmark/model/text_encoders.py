@@ -12,9 +12,10 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earmark.data.check import shown
 from earmark.data.rows import is_blank
 from earmark.errors import ConfigError, DataError
 from earmark.files import cache_folder
@@ -34,8 +36,10 @@ from earmark.model.towers import VECTORS, TextTower, cut_tokens, padded, quiet_t
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, done, all)."""
-BATCH = 64
-"""Texts a forward pass, sorted by length, so that little is padding."""
+BATCH = 256
+"""Texts that are embedded, and then kept, before the next ones."""
+TOGETHER = 4
+"""Texts a forward pass, all of one number of tokens: none is padded, and the shapes are always the same."""
 PROBES = ("a dog barks", "heavy rain on a tin roof", "a crowd of people cheers and claps")
 TOLD_APART = 1e-4
 """Vectors of the probes that are nearer than this in every value are the same vector."""
@@ -81,12 +85,17 @@ class TextEncoder(nn.Module):
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Raises `DataError` on a text without a visible character; such a query would get an arbitrary ranking."""
+    """Raises `DataError` on a text without a visible character; such a query would get an arbitrary ranking.
+
+    Also on one that UTF-8 cannot hold: a shell's word in another encoding, which no tokenizer takes.
+    """
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"text {place}: {type(text).__name__}; expected a text.")
         if is_blank(text):
             raise DataError(f"text {place}: blank ({text!r}); expected words.")
+        if shown(text) != text:
+            raise DataError(f"text {place}: not UTF-8 ({shown(text)!r}); expected words. Write it in UTF-8.")
 
 
 class SentenceTower(TextTower):
@@ -202,7 +211,7 @@ class SentenceEncoder:
         """Unit vectors, float32 [text, dim]; raises `DataError` on blank texts."""
         check_texts(texts)
         with _TextCache(self._cache / f"{self.fingerprint}.sqlite", self.dim) as cache:
-            known = cache.get(dict.fromkeys(texts))
+            known = cache.get(list(dict.fromkeys(texts)))
             missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len)
             for start in range(0, len(missing), BATCH):
                 batch = missing[start : start + BATCH]
@@ -215,27 +224,54 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def _run(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = self.tower(self.tower.tokens(texts)).float().numpy()
+        """[text, dim], each to the last bit the same whatever else is embedded with it: the cache keeps them."""
+        tokens = self.tower.tokens(texts)
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        by_length = sorted(range(len(texts)), key=lambda at: len(tokens[at]))
+        for _, group in groupby(by_length, key=lambda at: len(tokens[at])):
+            places = list(group)
+            for some in (places[start : start + TOGETHER] for start in range(0, len(places), TOGETHER)):
+                filled = [*some, *some[:1] * (TOGETHER - len(some))]
+                vectors[some] = self.tower([tokens[at] for at in filled])[: len(some)].float().numpy()
         return vectors
 
 
 class _TextCache:
-    """Text → vector in one SQLite file; several processes may use it at once."""
+    """Text → vector in one SQLite file; several processes may use it at once.
+
+    Each vector is kept with a checksum: what a disk has damaged is not believed. A file that SQLite cannot read costs
+    its texts, with one warning, and is made anew.
+    """
 
     def __init__(self, path: Path, dim: int) -> None:
+        self.path = path
         self.dim = dim
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = self._opened(path)
         except (OSError, sqlite3.Error) as error:
-            warnings.warn(f"{path}: no cache of texts ({error}); they are embedded anew", stacklevel=3)
-            self._database = self._opened(":memory:")
+            self._begin_anew(error)
 
     @staticmethod
     def _opened(path: Path | str) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=60)
-        database.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        try:
+            database.execute("CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        except sqlite3.Error:
+            database.close()
+            raise
         return database
+
+    def _begin_anew(self, error: Exception) -> None:
+        """Goes on with an empty file where this one is damaged, and with none where no file can be had."""
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            warnings.warn(f"{self.path}: a damaged cache of texts ({error}); it is made anew", stacklevel=4)
+            with suppress(OSError, sqlite3.Error):
+                self.path.unlink()
+                self._database = self._opened(self.path)
+                return
+        warnings.warn(f"{self.path}: no cache of texts ({error}); they are embedded anew", stacklevel=4)
+        self._database = self._opened(":memory:")
 
     def __enter__(self) -> _TextCache:
         return self
@@ -244,23 +280,48 @@ class _TextCache:
         self._database.close()
 
     def get(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors of the texts that are there."""
-        found = {}
-        with closing(self._database.cursor()) as cursor:
-            for text in texts:
-                row = cursor.execute("SELECT vector FROM vectors WHERE text = ?", (_key(text),)).fetchone()
-                if row and len(row[0]) == 4 * self.dim:
-                    found[text] = np.frombuffer(row[0], dtype="<f4").astype(np.float32)
+        """The vectors of the texts that are there, whole and finite."""
+        found: dict[str, NDArray[np.float32]] = {}
+        try:
+            with closing(self._database.cursor()) as cursor:
+                for text in texts:
+                    row = cursor.execute("SELECT vector FROM vectors WHERE text = ?", (_key(text),)).fetchone()
+                    vector = _checked(_key(text), row[0], self.dim) if row else None
+                    if vector is not None:
+                        found[text] = vector
+        except sqlite3.Error as error:
+            self._database.close()
+            self._begin_anew(error)
         return found
 
     def put(self, vectors: dict[str, NDArray[np.float32]]) -> None:
         """Adds them in one transaction."""
-        rows = [(_key(text), vector.astype("<f4").tobytes()) for text, vector in vectors.items()]
+        rows = [(_key(text), _with_checksum(_key(text), vector)) for text, vector in vectors.items()]
         try:
             with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-        except sqlite3.Error as error:  # full or read-only: the vectors are there all the same
+        except sqlite3.OperationalError as error:  # full or read-only: the vectors are there all the same
             warnings.warn(f"texts are not cached ({error})", stacklevel=3)
+        except sqlite3.Error as error:
+            self._database.close()
+            self._begin_anew(error)
+
+
+CHECKSUM = 8
+"""Bytes that stand behind each vector in the cache."""
+
+
+def _with_checksum(key: bytes, vector: NDArray[np.float32]) -> bytes:
+    data = vector.astype("<f4").tobytes()
+    return data + hashlib.sha256(key + data).digest()[:CHECKSUM]
+
+
+def _checked(key: bytes, kept: Any, dim: int) -> NDArray[np.float32] | None:
+    """The vector that was kept, or None where it is of another length, damaged or not finite."""
+    if not isinstance(kept, bytes) or len(kept) != 4 * dim + CHECKSUM:
+        return None
+    vector = np.frombuffer(kept[:-CHECKSUM], dtype="<f4").astype(np.float32)
+    return vector if np.isfinite(vector).all() and _with_checksum(key, vector) == kept else None
 
 
 def _key(text: str) -> bytes:

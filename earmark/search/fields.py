@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 from xml.parsers import expat
 
 from earmark.audio.decode import opened
-from earmark.errors import ConfigError, DataError
+from earmark.errors import ConfigError, DataError, install
 from earmark.search.tags import MOST_BYTES, MOST_PIECES, Field, ape, flac, genre, reader_of, text_of
 
 MOST_TEXT = 20_000
@@ -59,7 +59,7 @@ def needs_mutagen() -> Any:
     try:
         import mutagen
     except ImportError as error:
-        raise ConfigError(f"reading tags needs the extra `search` (pip install 'earmark[search]'): {error}.") from error
+        raise ConfigError(f"reading tags needs the extra `search` ({install('search')}): {error}.") from error
     return mutagen
 
 

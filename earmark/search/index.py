@@ -51,8 +51,8 @@ MANY = 20
 class Built:
     """What came of it.
 
-    Below what was told, unchanged + touched + reworded + changed + moved + removed are the files that were there, and
-    with indexed and copies instead of removed those that are there.
+    unchanged + unseen + touched + reworded + changed + moved + removed are the files that were there, and with indexed
+    and copies instead of removed those that are there.
     """
 
     index: Path
@@ -66,6 +66,8 @@ class Built:
     changed: int = 0
     """Files of other content than before: embedded anew, or their sound was known."""
     unchanged: int = 0
+    unseen: int = 0
+    """Files that were not looked at: elsewhere than what was told, or below a folder that cannot be listed."""
     copies: int = 0
     """New files whose sound was known."""
     touched: int = 0
@@ -170,6 +172,7 @@ def forget(
         write_about(index, store.about)
         with in_one_line(index):
             _finish(store, built)
+        built.unseen = built.files
     return built
 
 
@@ -220,7 +223,7 @@ def _brought_up_to_date(store: Store, given: Sequence[Path], asked: Asked) -> Bu
     todo = plan(known, walked, told, content_of, asked.progress)
     if not asked.prune:
         _check_not_emptied(there, walked, todo)
-    built.unchanged = todo.unchanged
+    built.unchanged, built.unseen = todo.unchanged, todo.unseen
     _remember_words(store, asked)
     with in_one_line(store.folder):
         writer = _Writer(store, store.known_left_out(), todo.left_out)

@@ -60,6 +60,8 @@ class Plan:
     left_out: dict[Path, Known] = field(default_factory=dict)
     """What holds no sound, of all that is known by now."""
     unchanged: int = 0
+    unseen: int = 0
+    """Files of the index that were not looked at: elsewhere, or below a folder that cannot be listed."""
 
 
 def plan(
@@ -72,6 +74,8 @@ def plan(
     """What is to be done with the files that were found below what was told; others stay as they are."""
     made = Plan(left_out={path: each for path, each in known.items() if not each.file_id})
     gone = gone_of(known, walked, told)
+    looked_at = gone.keys() | {each.path for each in walked.files}
+    made.unseen = sum(bool(each.file_id) for path, each in known.items() if path not in looked_at)
     differing = []
     for each in walked.files:
         own = known.get(each.path)

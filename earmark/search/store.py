@@ -28,7 +28,7 @@ import tomli_w
 
 from earmark.audio.decode import shown
 from earmark.config import from_table, read_toml
-from earmark.errors import ConfigError, DataError, EarmarkError, in_short
+from earmark.errors import ConfigError, DataError, EarmarkError, in_short, install
 from earmark.files import write_text
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def needs_lancedb() -> Any:
     try:
         import lancedb
     except ImportError as error:
-        raise ConfigError(f"searching needs the extra `search` (pip install 'earmark[search]'): {error}.") from error
+        raise ConfigError(f"searching needs the extra `search` ({install('search')}): {error}.") from error
     return lancedb
 
 

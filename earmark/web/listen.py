@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from earmark.errors import ConfigError
+from earmark.errors import ConfigError, install
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -33,7 +33,7 @@ def needs_uvicorn() -> Any:
         import sqlalchemy  # noqa: F401
         import uvicorn
     except ImportError as error:
-        raise ConfigError(f"serving needs the extra `serve` (pip install 'earmark[serve]'): {error}.") from error
+        raise ConfigError(f"serving needs the extra `serve` ({install('serve')}): {error}.") from error
     return uvicorn
 
 
