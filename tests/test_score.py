@@ -649,3 +649,33 @@ def test_on_proxy_data_a_map_of_evaluation_like_captions_holds(real_data, tmp_pa
     assert 0.85 < measured["coverage"] < 0.95
     assert measured["expected"]["MSE"] < min(measured["constant_here"]["MSE"], measured["cosine"]["MSE"])
     assert set(measured["groups"]) == {"C15", "TN", "TP"}
+
+
+def test_json_never_takes_the_place_of_what_is_read(world, tmp_path):
+    pairs = table(tmp_path / "p.csv", "caption_id,clip_id", "clip0#1,clip1")
+    link = tmp_path / "link.json"
+    link.symlink_to(pairs)
+    before, captions = pairs.read_bytes(), world.collection.root / "captions.csv"
+    for to in (pairs, link, captions):
+        asked = (world.run, "--pairs", pairs, "--data", world.collection.root, "--json", to)
+        assert refused(*asked) == f"--json {to}: what is read, which would be lost. Name another file."
+    assert pairs.read_bytes() == before
+    whole = captions.read_bytes()
+    for command in (
+        ["data", "check", world.collection.root],
+        ["analyse", world.collection.root, "--out", tmp_path / "a"],
+    ):
+        done = CliRunner().invoke(app, [*map(str, command), "--json", str(captions)])
+        assert isinstance(done.exception, ConfigError)
+        assert captions.read_bytes() == whole
+    for command in (
+        ["collect", "agreement", str(pairs)],
+        ["index", "--to", str(tmp_path / "i"), "--words", str(pairs)],
+    ):
+        done = CliRunner().invoke(app, [*command, "--json", str(pairs)])
+        assert isinstance(done.exception, ConfigError), done.output
+        assert pairs.read_bytes() == before
+
+
+def test_words_that_are_not_utf_8_are_refused_in_one_line(tones):
+    assert refused(tones.run, tones.folder / "sounds" / "a.wav", "caf\udce9").startswith("text 0: not UTF-8")
